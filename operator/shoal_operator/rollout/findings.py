@@ -17,7 +17,7 @@ from shoal_operator.rollout.sequential import (
     evidence_of_share,
     evidence_of_slowdown,
 )
-from shoal_schema.interfaces.rollout import BatchTimes, OutputCounts, RolloutReport
+from shoal_schema.interfaces.rollout import LEAST_SPREAD, BatchTimes, OutputCounts, RolloutReport
 from shoal_schema.resource.rollout import CompareSpec, OutputToleranceSpec
 
 FALSE_FAILURE_RATE: Final = 0.001
@@ -58,16 +58,37 @@ class BucketPair:
     candidate: BatchTimes
 
     @property
-    def ratio(self) -> float:
-        """Return the ratio of the candidate's times to the stable revision's (geometric means)."""
-        return exp(self.candidate.log_mean - self.stable.log_mean)
+    def slope(self) -> float:
+        """Return by how much the logarithm of the time grows with that of the rows: 0 to 1.
+
+        If all batches of each revision have the same number of rows, the slope is the one that favors the candidate.
+        """
+        usual = max((self.stable, self.candidate), key=lambda times: times.log_rows_variance_sum)
+        if usual.log_rows_variance_sum < LEAST_SPREAD:
+            return float(self.candidate.log_rows_mean > self.stable.log_rows_mean)
+        return usual.slope()
 
     @property
-    def rows_ratio(self) -> float:
-        """Return how much larger the candidate's batches are on average, at least 1."""
-        stable = self.stable.total_rows / self.stable.batches
-        candidate = self.candidate.total_rows / self.candidate.batches
-        return max(1.0, candidate / stable) if stable else 1.0
+    def ratio(self) -> float:
+        """Return the ratio of the candidate's times to the stable revision's at equal rows (geometric means)."""
+        stable, candidate = self.at_equal_rows()
+        return exp(candidate.mean - stable.mean)
+
+    def at_equal_rows(self) -> tuple[Times, Times]:
+        """Return the times as of batches of the stable revision's mean rows (analysis of covariance)."""
+        slope, rows = self.slope, self.stable.log_rows_mean
+        stable, candidate = (
+            Times(
+                each.batches,
+                each.log_mean - slope * (each.log_rows_mean - rows),
+                # Not below 0: the sums are rounded.
+                max(
+                    0.0, each.log_variance_sum - slope * (2 * each.covariance_sum - slope * each.log_rows_variance_sum)
+                ),
+            )
+            for each in (self.stable, self.candidate)
+        )
+        return stable, candidate
 
 
 def find_signature_change(compare: CompareSpec, stable: RolloutReport) -> Finding | None:
@@ -131,7 +152,11 @@ def find_disagreement(compare: CompareSpec, stable: RolloutReport, deterministic
 def find_slowdown(compare: CompareSpec, pairs: Sequence[BucketPair]) -> Finding | None:
     """Return the slowest bucket, of those with times beyond `latency.maxRatio`."""
     limit = max(float(compare.latency.max_ratio), _LEAST_RATIO)
-    found = [pair for pair in pairs if _is_slower(pair, limit)]
+    found = []
+    for pair in pairs:
+        usual, times = pair.at_equal_rows()
+        if evidence_of_slowdown(times, usual, log(limit)) >= _TIMES_EVIDENCE:
+            found.append(pair)
     if not found:
         return None
     worst = max(found, key=lambda pair: pair.ratio)
@@ -177,14 +202,6 @@ def candidate_failed_rows(stable: RolloutReport) -> int:
 def percent(part: float, whole: float) -> str:
     """Return a share as text; 0 of nothing is 0."""
     return f"{100 * part / whole if whole else 0.0:.3g} %"
-
-
-def _is_slower(pair: BucketPair, limit: float) -> bool:
-    stable, candidate = (
-        Times(each.batches, each.log_mean, each.log_variance_sum) for each in (pair.stable, pair.candidate)
-    )
-    # Within a bucket, larger batches may take longer in proportion to their rows.
-    return evidence_of_slowdown(candidate, stable, log(limit * pair.rows_ratio)) >= _TIMES_EVIDENCE
 
 
 def _disagreement(name: str, counts: OutputCounts, agreement: str) -> str:

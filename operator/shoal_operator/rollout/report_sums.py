@@ -30,13 +30,18 @@ def merge_times(first: BatchTimes, second: BatchTimes) -> BatchTimes:
     batches = first.batches + second.batches
     if not batches:
         return first
+    weight = first.batches * second.batches / batches
+    share = second.batches / batches
     difference = second.log_mean - first.log_mean
+    rows_difference = second.log_rows_mean - first.log_rows_mean
     return BatchTimes(
-        first.rows,
-        batches,
-        first.log_mean + difference * second.batches / batches,
-        first.log_variance_sum + second.log_variance_sum + difference**2 * first.batches * second.batches / batches,
-        first.total_rows + second.total_rows,
+        rows=first.rows,
+        batches=batches,
+        log_mean=first.log_mean + difference * share,
+        log_variance_sum=first.log_variance_sum + second.log_variance_sum + difference**2 * weight,
+        log_rows_mean=first.log_rows_mean + rows_difference * share,
+        log_rows_variance_sum=first.log_rows_variance_sum + second.log_rows_variance_sum + rows_difference**2 * weight,
+        covariance_sum=first.covariance_sum + second.covariance_sum + difference * rows_difference * weight,
     )
 
 

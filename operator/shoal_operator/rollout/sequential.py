@@ -15,9 +15,10 @@ from typing import Self
 
 # Prior of a share: Beta(1/8, 1). Half of its mass is below 0.004, where shares of failing rows usually are.
 _ALPHA, _BETA = 0.125, 1.0
-# Prior of a difference of means, in standard deviations: normal with this inverse variance. Slowdowns that matter are
-# 0.2 to 1 standard deviations of a batch's time.
-_PRECISION = 4.0
+# Prior of the difference of a mean from its hypothesis, in standard deviations: normal with this inverse variance.
+# Slowdowns that matter are 0.2 to 1 standard deviations of a batch's time; the stable revision's mean, of more batches,
+# differs less.
+_CANDIDATE_PRECISION, _STABLE_PRECISION = 4.0, 100.0
 _LEAST_VARIANCE = 0.01**2
 """Smallest variance of the logarithm of a time: 1 % of it, so that a coarse clock cannot make all times equal."""
 _LEAST_BATCHES = 30
@@ -75,7 +76,7 @@ class Times:
     mean: float
     variance_sum: float
 
-    def evidence(self, mean: float) -> float:
+    def evidence(self, mean: float, precision: float) -> float:
         """Return the evidence against a true mean: the t-test with a normal prior of the effect.
 
         Source: Wang and Ramdas 2024, "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown
@@ -83,7 +84,7 @@ class Times:
         """
         between = self.count * (self.mean - mean) ** 2
         within = self.variance_sum + self.count * _LEAST_VARIANCE
-        kept = _PRECISION / (self.count + _PRECISION)
+        kept = precision / (self.count + precision)
         return 0.5 * log(kept) + 0.5 * self.count * log((within + between) / (within + between * kept))
 
 
@@ -113,16 +114,20 @@ def evidence_of_share(candidate: Events, tolerated: float) -> float:
 
 def evidence_of_slowdown(candidate: Times, stable: Times, log_ratio: float) -> float:
     """Return the evidence that the difference of the two means exceeds `log_ratio`."""
+
+    def evidence(mean: float) -> float:
+        """Return the evidence against a true mean of the stable revision."""
+        return stable.evidence(mean, _STABLE_PRECISION) + candidate.evidence(mean + log_ratio, _CANDIDATE_PRECISION)
+
     low, high = stable.mean, candidate.mean - log_ratio
     if high <= low:
         return 0.0
     # The product may have two local minima, so a grid precedes the narrowing.
     for _ in range(2):
         width = (high - low) / _GRID
-        grid = [low + width * index for index in range(_GRID + 1)]
-        best = min(grid, key=lambda mean: stable.evidence(mean) + candidate.evidence(mean + log_ratio))
+        best = min((low + width * index for index in range(_GRID + 1)), key=evidence)
         low, high = best - width, best + width
-    return stable.evidence(best) + candidate.evidence(best + log_ratio)
+    return evidence(best)
 
 
 def _log_beta(a: float, b: float) -> float:

@@ -1,0 +1,1 @@
+"""Rollouts that are judged: simulated candidates, and later real processes."""
