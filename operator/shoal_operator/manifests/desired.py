@@ -138,7 +138,9 @@ def read_children(resource: Json) -> list[Child]:
     spec, status = resource.get("spec"), resource.get("status")
     rollout = spec.get("rollout") if isinstance(spec, dict) else None
     strategy = rollout.get("strategy") if isinstance(rollout, dict) else None
-    with_candidate = strategy not in (None, RolloutStrategy.ROLLING) or (isinstance(status, dict) and "rollout" in status)
+    with_candidate = strategy not in (None, RolloutStrategy.ROLLING) or (
+        isinstance(status, dict) and "rollout" in status
+    )
     return [child for child in READ_CHILDREN if with_candidate or child.role is not Role.CANDIDATE]
 
 

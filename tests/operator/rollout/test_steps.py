@@ -2,6 +2,7 @@
 
 import datetime
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -205,7 +206,8 @@ def test_a_candidate_has_pods_for_its_share(stable: int, step: RolloutStep, expe
 def test_progress_survives_the_status_and_an_unreadable_one_starts_anew() -> None:
     progress = RolloutProgress(RolloutPhase.FAILED, "a", "b", 1, 2, "2026-01-01T00:00:00Z", 7, 5, 10, "t", "r", "v", {})
     assert RolloutProgress.stored({"status": {"rollout": progress.as_status()}}) == progress
-    for broken in (None, {}, {"phase": "Odd"}, {"phase": "Failed", "step": "x"}, []):
+    unreadable: list[Any] = [None, {}, {"phase": "Odd"}, {"phase": "Failed", "step": "x"}, []]
+    for broken in unreadable:
         assert RolloutProgress.stored({"status": {"rollout": broken}}) is None
 
 
