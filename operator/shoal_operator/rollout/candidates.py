@@ -28,8 +28,8 @@ from shoal_schema.resource.traffic import RowChecks
 _UNKNOWN = "unknown"
 """Revision of a candidate's Deployment without the annotation."""
 _OLDER_PROXY = (
-    "the stable pods have the proxy of an older release, which compares nothing. Apply the former spec and wait for"
-    " the upgrade of the service, or promote the new one"
+    "the stable pods have the proxy of an older release, which compares nothing. The candidate starts after the"
+    " upgrade of the stable pods (condition Upgraded). A proxy.image of the spec must be of this release"
 )
 
 

@@ -3,6 +3,8 @@
 import copy
 from typing import Any
 
+from msgspec import structs
+
 from shoal_operator.children.conditions import find
 from shoal_operator.children.observation import Key
 from shoal_operator.loop.records import Records
@@ -17,7 +19,7 @@ from shoal_schema.fields.declaring import Json
 from shoal_schema.interfaces.rollout import OutputCounts, RolloutReport
 from shoal_schema.resource.conditions import ConditionType
 from tests.operator.fakes import FakeCluster, FoundOfCandidates, new_year, reconciler_of
-from tests.operator.samples import MINIMAL, service, with_fields
+from tests.operator.samples import DEFAULTS, MINIMAL, service, with_fields
 from tests.operator.worlds import healthy
 
 CAT = Key("default", "cat")
@@ -50,11 +52,15 @@ class World:
         """New pods become ready."""
         self.restart()
 
-    def restart(self) -> None:
+    def restart(self, **settings: Any) -> None:
         """Start an operator that knows nothing but the cluster."""
         self.records = Records()
         self.reconciler = reconciler_of(
-            self.cluster, records=self.records, judging=self.judging, utc_now=lambda: self.now
+            self.cluster,
+            defaults=structs.replace(DEFAULTS, **settings),
+            records=self.records,
+            judging=self.judging,
+            utc_now=lambda: self.now,
         )
 
     @property
@@ -104,7 +110,7 @@ class World:
     def _start(self, kind: Child, pods: dict[Key, list[Json]]) -> None:
         """Give a Deployment the pods of its template."""
         made = self.child(kind)
-        if not made:
+        if "spec" not in made:
             pods[CAT] = []
             return
         count, template = made["spec"]["replicas"], made["spec"]["template"]

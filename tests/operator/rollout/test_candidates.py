@@ -3,8 +3,6 @@
 import asyncio
 import datetime
 
-import pytest
-
 from shoal_operator.manifests.desired import CANDIDATE, CANDIDATE_POLICY, CANDIDATE_SERVICE, DEPLOYMENT, SERVICE
 from shoal_operator.manifests.labels import POD_SPEC_ANNOTATION, SPEC_HASH_ANNOTATION
 from shoal_operator.rollout.plans import Found
@@ -363,8 +361,7 @@ def test_a_candidate_without_a_gpu_says_so_and_fails_after_the_deadline() -> Non
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("name", ["x" * 54, "cat"])
-def test_proxies_that_compare_nothing_are_reported(name: str) -> None:
+def test_proxies_that_compare_nothing_are_reported() -> None:
     async def scenario() -> None:
         world = World()
         await world.reconcile(2)
@@ -400,6 +397,80 @@ def test_pods_of_an_older_release_are_kept_if_the_spec_changes() -> None:
         world.edit(NEWER)
         await world.reconcile(3)
         assert world.rollout["phase"] == "Comparing"
+
+    asyncio.run(scenario())
+
+
+def images_of(deployment: Json) -> set[str]:
+    return {each["image"] for each in deployment["spec"]["template"]["spec"]["containers"]}
+
+
+def test_a_new_release_upgrades_the_stable_pods_by_their_own_spec_and_leaves_the_candidate_alone() -> None:
+    async def scenario() -> None:
+        world = await comparing()
+        candidate = world.child(CANDIDATE)["spec"]["template"]
+        newer = {"proxy_image": "shoal/proxy:newer", "runtime_image": "shoal/runtime:newer"}
+        # Outside the window, the pods wait for their upgrade.
+        world.restart(upgrade_window="Mon 02:00-02:01 UTC", **newer)
+        await world.reconcile(2)
+        assert "shoal/proxy:newer" not in images_of(world.child(DEPLOYMENT))
+        world.restart(**newer)
+        await world.reconcile(4)
+
+        assert images_of(world.child(DEPLOYMENT)) == set(newer.values())
+        assert uri_of(world.child(DEPLOYMENT)) == "file:///models/cat"
+        assert world.child(CANDIDATE)["spec"]["template"] == candidate
+        assert world.rollout["phase"] == "Comparing"
+        world.edit(with_fields(NEWER, replicas=20))
+        await world.reconcile(2)
+        assert world.child(CANDIDATE)["spec"]["replicas"] == 2
+
+    asyncio.run(scenario())
+
+
+def test_the_stable_pods_scale_and_queue_by_their_own_spec() -> None:
+    async def scenario() -> None:
+        scaled = with_fields(CANARY, scaling={"minReplicas": 1, "maxReplicas": 8}, batching__maxBatchSize=8)
+        world = await comparing(with_fields(scaled, batching__maxBatchSize=64, scaling__maxReplicas=9), scaled)
+        cached = world.records.get(CAT, CachedService).scaled
+
+        assert cached is not None
+        assert (cached.targets.full_batch_rows, cached.targets.maximum) == (8, 9)
+        assert world.rollout["phase"] == "Comparing"
+
+    asyncio.run(scenario())
+
+
+def test_a_candidate_that_cannot_be_written_is_reported_and_leaves_the_service_ready() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.reconcile(2)
+        world.edit(NEWER)
+        world.find()
+        taken = {"metadata": {"name": "cat-candidate", "uid": "theirs"}}
+        world.cluster.children[CAT, CANDIDATE] = taken
+        await world.reconcile(2)
+
+        assert world.judged["reason"] == "CandidateUnsupported"
+        assert "Deployment cat-candidate exists" in world.judged["message"]
+        ready = next(each for each in world.resource["status"]["conditions"] if each["type"] == "Ready")
+        assert ready["status"] == "True"
+        assert world.cluster.children[CAT, CANDIDATE] == taken
+
+    asyncio.run(scenario())
+
+
+def test_a_spec_that_cannot_be_read_leaves_the_rollout_as_it_is() -> None:
+    async def scenario() -> None:
+        world = await comparing()
+        before = world.rollout, world.judged["reason"]
+        world.edit(with_fields(NEWER, batching={"maxBatchSize": "many"}))
+        await world.reconcile(2)
+        assert (world.rollout, world.judged["reason"]) == before
+        assert world.child(CANDIDATE)
+        world.edit(NEWER)
+        await world.reconcile(2)
+        assert world.rollout == before[0]
 
     asyncio.run(scenario())
 
