@@ -15,6 +15,7 @@ from shoal_operator.manifests.target import Hosting, Target
 from shoal_operator.models.resolution import ModelResolution
 from shoal_operator.policy.allowed import not_allowed
 from shoal_operator.rollout.candidates import CandidatePlan, plan_candidate
+from shoal_operator.rollout.judging import age_s, written
 from shoal_operator.rollout.plans import Assignment, Found
 from shoal_operator.rollout.progress import RolloutProgress
 from shoal_operator.rollout.upgrading import Plan, Upgrading
@@ -137,6 +138,12 @@ class Planner:
         return ServicePlan(target, newest, plan, resolution, "", rollout)
 
     def _plan_candidate(self, key: Key, observation: Observation, newest: Target) -> CandidatePlan | None:
+        now = self.utc_now()
         return plan_candidate(
-            newest, observation, partial(self.judging.found, key), self.utc_now(), registry=self.names.registry
+            newest,
+            observation,
+            partial(self.judging.found, key),
+            now=written(now),
+            age_s=partial(age_s, now),
+            registry=self.names.registry,
         )

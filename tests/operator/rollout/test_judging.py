@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from aiohttp import web
 
 from shoal_operator.children.observation import Key
 from shoal_operator.loop.records import Records
-from shoal_operator.rollout.judging import JudgedRollout, Judging
+from shoal_operator.rollout.judging import JudgedRollout, Judging, age_s, written
 from shoal_operator.rollout.plans import Assignment, RolloutPod, make_plan
 from shoal_operator.rollout.progress import RolloutPhase, RolloutProgress
 from shoal_operator.rollout.steps import ObservedCandidate, Situation, decide
@@ -80,7 +81,8 @@ class Pods:
             candidate=ObservedCandidate(revision="b", ready=1),
             responds=False,
             quiet=False,
-            now=new_year(),
+            now=written(new_year()),
+            age_s=partial(age_s, new_year()),
         )
         plan = make_plan(CANARY, revision, weight, 10) if revision else RolloutPlan()
         pods = tuple(RolloutPod(Replica(uid, "127.0.0.1", uid), plan) for uid in uids)

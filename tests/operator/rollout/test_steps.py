@@ -2,6 +2,7 @@
 
 import datetime
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from shoal_operator.rollout.judging import age_s, written
 from shoal_operator.rollout.progress import Command, RolloutPhase, RolloutProgress, Verb
 from shoal_operator.rollout.report_sums import NO_REPORT
 from shoal_operator.rollout.steps import Care, Decision, ObservedCandidate, Reports, Situation, decide
@@ -68,7 +70,8 @@ class World:
             responds=self.heard,
             quiet=quiet,
             reports=Reports(self.report, NO_REPORT) if self.report and self.candidate == self.newest else None,
-            now=self.now,
+            now=written(self.now),
+            age_s=partial(age_s, self.now),
         )
         made = decide(situation)
         # Nothing may be sent to a candidate that is removed.
