@@ -160,7 +160,7 @@ async def create(api: ApiServer, first: int, last: int) -> None:
         name = f"cat-{number}"
         spec = {"model": {"uri": f"file:///models/{name}"}}
         body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}
-        labels = {"app.kubernetes.io/managed-by": "shoal-operator", **{SERVICE_LABEL: name}}
+        labels = {"app.kubernetes.io/managed-by": "shoal-operator", SERVICE_LABEL: name}
         pod_spec = {"containers": [{"name": "runtime", "image": "shoal/runtime:0"}]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": pod_spec}
         async with limit:

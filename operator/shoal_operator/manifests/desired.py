@@ -134,8 +134,13 @@ def read_children(resource: Json) -> list[Child]:
     Those of a candidate are read only with a strategy that has candidates, and until the status shows that they are
     removed.
     """
-    strategy = (resource.get("spec", {}).get("rollout") or {}).get("strategy", RolloutStrategy.ROLLING)
-    with_candidate = strategy != RolloutStrategy.ROLLING or "rollout" in (resource.get("status") or {})
+    # Of any type, as the API server does not validate objects that are older than the schema.
+    spec, status = resource.get("spec"), resource.get("status")
+    rollout = spec.get("rollout") if isinstance(spec, dict) else None
+    strategy = rollout.get("strategy") if isinstance(rollout, dict) else None
+    with_candidate = strategy not in (None, RolloutStrategy.ROLLING) or (
+        isinstance(status, dict) and "rollout" in status
+    )
     return [child for child in READ_CHILDREN if with_candidate or child.role is not Role.CANDIDATE]
 
 

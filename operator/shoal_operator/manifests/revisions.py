@@ -50,6 +50,16 @@ def with_pod_spec(spec: InferenceServiceSpec, text: str) -> InferenceServiceSpec
     return structs.replace(spec, **{name: getattr(older, name) for name in (*JUDGED, *UNJUDGED)})
 
 
+def spec_of_pods(newest: InferenceServiceSpec, deployment: Json) -> InferenceServiceSpec:
+    """Return the spec that a Deployment's pods were made from; the newest one if it is unknown.
+
+    Args:
+        newest: the newest spec.
+        deployment: the Deployment of the stable pods.
+    """
+    return with_pod_spec(newest, stored_pod_spec(deployment)) or newest
+
+
 def changed_parts(older: InferenceServiceSpec, newer: InferenceServiceSpec) -> tuple[str, ...]:
     """Return the parts that pods are made from, that differ, and that a candidate does not compare."""
     return tuple(name for name in UNJUDGED if getattr(older, name) != getattr(newer, name))

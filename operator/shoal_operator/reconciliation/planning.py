@@ -9,12 +9,15 @@ from typing import Protocol
 from shoal_operator.children.observation import Key, Observation
 from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.manifests.origin import with_source
+from shoal_operator.manifests.revisions import spec_of_pods
 from shoal_operator.manifests.specs import graph_of, service_spec
 from shoal_operator.manifests.target import Hosting, Target
 from shoal_operator.models.resolution import ModelResolution
 from shoal_operator.policy.allowed import not_allowed
 from shoal_operator.rollout.candidates import CandidatePlan, plan_candidate
+from shoal_operator.rollout.judging import age_s, written
 from shoal_operator.rollout.plans import Assignment, Found
+from shoal_operator.rollout.progress import RolloutProgress
 from shoal_operator.rollout.upgrading import Plan, Upgrading
 from shoal_schema.fields.declaring import Json
 from shoal_schema.process.settings.operator import OperatorProcess
@@ -104,6 +107,9 @@ class Planner:
         spec = service_spec(resource)
         follows = spec.model.follow is Follow.ROLLOUT
         resolution = self.names.resolution(key, resource, spec.model.uri, follows=follows)
+        # While a candidate is compared, requests are held and queued by the spec of the stable pods.
+        judged = RolloutProgress.stored(resource) is not None
+        served = spec_of_pods(spec, observation.owned(DEPLOYMENT)) if judged else spec
         newest = Target(
             name=key.name,
             namespace=key.namespace,
@@ -112,7 +118,7 @@ class Planner:
             defaults=self.defaults,
             registry=self.names.registry(spec.model.uri or ""),
             graph=graph_of(resource, self.defaults.service_url),
-            hosting=self.hosts.host(key, spec, observation),
+            hosting=self.hosts.host(key, served, observation),
         )
         # Without a version, the newest spec has no revision yet.
         unresolved = resolution is not None and not resolution.resolved
@@ -132,6 +138,12 @@ class Planner:
         return ServicePlan(target, newest, plan, resolution, "", rollout)
 
     def _plan_candidate(self, key: Key, observation: Observation, newest: Target) -> CandidatePlan | None:
+        now = self.utc_now()
         return plan_candidate(
-            newest, observation, partial(self.judging.found, key), self.utc_now(), registry=self.names.registry
+            newest,
+            observation,
+            partial(self.judging.found, key),
+            now=written(now),
+            age_s=partial(age_s, now),
+            registry=self.names.registry,
         )

@@ -25,6 +25,7 @@ from shoal_operator.reconciliation.planning import Hosts, Judge, ModelResolver, 
 from shoal_operator.reconciliation.reporting import StatusWriter
 from shoal_operator.reconciliation.retries import Retries
 from shoal_operator.reconciliation.writing import ChildWriter
+from shoal_operator.rollout.progress import RolloutProgress
 from shoal_operator.rollout.stays import StayRequest, plan_stays
 from shoal_operator.rollout.upgrading import Upgrading
 from shoal_operator.scaling.load_state import LoadState
@@ -128,8 +129,14 @@ class Reconciler:
             self._records.drop(key, keep=(Schedule, Ownership, WriteLimits, Retries))
             return Outcome.FAILED
         # The service is this install's.
-        compares = bool(observation.owned(CANDIDATE))
-        self._records.get(key, CachedService).observe(resource, observation.pods, self._clock(), compares=compares)
+        judged = observation.owned(DEPLOYMENT) if RolloutProgress.stored(resource) else None
+        self._records.get(key, CachedService).observe(
+            resource,
+            observation.pods,
+            self._clock(),
+            compares=bool(observation.owned(CANDIDATE)),
+            deployment=judged,
+        )
         evidence = await self._apply(key, observation)
         status = make_status(evidence, self._status.now())
         written = await self._status.write(key, resource, status)

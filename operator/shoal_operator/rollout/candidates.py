@@ -1,6 +1,5 @@
 """The plan of a rollout for one service: from its objects to a decision and the objects of a candidate."""
 
-import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,8 +27,8 @@ from shoal_schema.resource.traffic import RowChecks
 _UNKNOWN = "unknown"
 """Revision of a candidate's Deployment without the annotation."""
 _OLDER_PROXY = (
-    "the stable pods have the proxy of an older release, which compares nothing. Apply the former spec and wait for"
-    " the upgrade of the service, or promote the new one"
+    "the stable pods have the proxy of an older release, which compares nothing. The candidate starts after the"
+    " upgrade of the stable pods (condition Upgraded). A proxy.image of the spec must be of this release"
 )
 
 
@@ -86,7 +85,8 @@ def plan_candidate(
     newest: Target,
     observation: Observation,
     found: Callable[[str, frozenset[str]], Found],
-    now: datetime.datetime,
+    now: str,
+    age_s: Callable[[str], float],
     registry: Callable[[str], Mapping[str, str]],
 ) -> CandidatePlan | None:
     """Return the plan of a service's rollout; None if it has no candidate and needs none.
@@ -95,7 +95,8 @@ def plan_candidate(
         newest: the pods of the newest spec.
         observation: the service's objects.
         found: returns what the judging loop found, by the candidate's revision and the stable pods' uids.
-        now: the time.
+        now: the time, in the API's format.
+        age_s: returns the seconds since a time of the API.
         registry: returns the variables with the address of a registry.
     """
     resource, progress = observation.resource, RolloutProgress.stored(observation.resource)
@@ -118,13 +119,14 @@ def plan_candidate(
         stable_replicas=newest.replicas,
         stable_settled=_is_settled(observation.owned(DEPLOYMENT)),
         stable_problem=problem.message if problem else "",
-        candidate=_observe_candidate(observation, newest.spec.rollout, now),
+        candidate=_observe_candidate(observation, newest.spec.rollout, age_s),
         responds=known.responds,
         quiet=known.quiet or not pods,
         reports=known.reports,
         repeats=(spec or newest.spec).batching.row_checks is not RowChecks.OFF,
         terms=_terms(newest.spec.rollout),
         now=now,
+        age_s=age_s,
     )
     decision = decide(situation)
     held = not decision.applied and spec is not None and stable != revision
@@ -151,8 +153,10 @@ def _stable(newest: Target, observation: Observation) -> tuple[str | None, Infer
         if child and (text := stored_pod_spec(child)) and (spec := with_pod_spec(newest.spec, text)) is not None
     ]
     if not live:
-        # A deleted Deployment is restored with the revision that it had.
-        return (revision_of(specs[0]), specs[0]) if specs else (None, None)
+        # A deleted Deployment is restored with the revision that it had during this rollout.
+        progress = RolloutProgress.stored(observation.resource)
+        known = [spec for spec in specs if progress and revision_of(spec) == progress.stable]
+        return (revision_of(known[0]), known[0]) if known else (None, None)
     revision = dig(live, "metadata", "annotations", REVISION_ANNOTATION, default="")
     if not revision and specs:
         revision = revision_of(specs[0])
@@ -205,7 +209,9 @@ def _is_settled(live: Json) -> bool:
     return bool(seen and counts("updatedReplicas") == counts("replicas") and counts("availableReplicas") >= wanted)
 
 
-def _observe_candidate(observation: Observation, rollout: RolloutSpec, now: datetime.datetime) -> ObservedCandidate:
+def _observe_candidate(
+    observation: Observation, rollout: RolloutSpec, age_s: Callable[[str], float]
+) -> ObservedCandidate:
     live = observation.owned(CANDIDATE)
     if not live:
         return ObservedCandidate()
@@ -217,7 +223,7 @@ def _observe_candidate(observation: Observation, rollout: RolloutSpec, now: date
     text = problem.message if problem else refused.get("message", "") if refused.get("status") == "True" else ""
     exceeded = states.get("Progressing", {}).get("reason") == "ProgressDeadlineExceeded"
     # Pods that ran before have no deadline of the Deployment.
-    waits_s = [_unready_s(pod, now) for pod in pods]
+    waits_s = [_unready_s(pod, age_s) for pod in pods]
     lasting = bool(waits_s) and min(waits_s) > rollout.progress_deadline_seconds
     return ObservedCandidate(
         revision=dig(live, "metadata", "annotations", REVISION_ANNOTATION, default=_UNKNOWN),
@@ -227,14 +233,14 @@ def _observe_candidate(observation: Observation, rollout: RolloutSpec, now: date
     )
 
 
-def _unready_s(pod: Json, now: datetime.datetime) -> float:
+def _unready_s(pod: Json, age_s: Callable[[str], float]) -> float:
     """Return for how long a pod has not been ready (s); 0 if it is ready, or if this is unknown."""
     conditions: list[Json] = dig(pod, "status", "conditions", default=[])
     ready: Json = next((each for each in conditions if each.get("type") == "Ready"), {})
     since = ready.get("lastTransitionTime") or dig(pod, "metadata", "creationTimestamp")
     if ready.get("status") == "True" or not since:
         return 0.0
-    return (now - datetime.datetime.fromisoformat(since)).total_seconds()
+    return age_s(since)
 
 
 def _newest_pods(observation: Observation) -> list[Json]:

@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import aiohttp
 import msgspec
@@ -210,7 +211,8 @@ class Judging:
                 responds=found.responds,
                 quiet=found.quiet,
                 reports=found.reports,
-                now=self._utc_now(),
+                now=written(self._utc_now()),
+                age_s=partial(age_s, self._utc_now()),
             )
         )
         new = (*_essence(decision), found.unsupported, found.quiet)
@@ -219,6 +221,19 @@ class Judging:
         if new != known or is_stale:
             rollout.woken, rollout.woken_s = new, now_s
             self._mark(key, 0.0)
+
+
+def written(now: datetime.datetime) -> str:
+    """Return a time in the API's format."""
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def age_s(now: datetime.datetime, time: str) -> float:
+    """Return the seconds since a time of the API; 0 for an invalid one."""
+    try:
+        return (now - datetime.datetime.fromisoformat(time)).total_seconds()
+    except (ValueError, TypeError):
+        return 0.0
 
 
 def _essence(decision: Decision) -> tuple[object, ...]:
@@ -279,10 +294,12 @@ async def _put(session: aiohttp.ClientSession, replica: Replica, plan: RolloutPl
     }
     request = session.put(url, data=msgspec.json.encode(plan), headers=headers, allow_redirects=False)
     async with request as response:
+        # Another pod may have been given the address since.
+        if response.headers.get(INSTANCE, replica.uid) != replica.uid:
+            raise InvalidReportError("the address belongs to another pod now")
         if response.status in _UNSUPPORTED:
             raise UnsupportedError(f"status {response.status}")
-        # Another pod may have been given the address since.
-        if response.status != 200 or response.headers.get(INSTANCE, replica.uid) != replica.uid:
+        if response.status != 200:
             raise InvalidReportError(f"status {response.status}")
         body = bytearray()
         async for chunk in response.content.iter_chunked(8192):

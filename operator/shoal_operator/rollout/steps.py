@@ -5,8 +5,8 @@ steps, or by a user's command. Everything that a decision depends on is in the c
 changes no decision.
 """
 
-import datetime
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -89,7 +89,10 @@ class Situation:
     """Stable pods repeat rows, which shows the noise of their results."""
     terms: str = ""
     """Digest of the steps and tolerances."""
-    now: datetime.datetime
+    now: str
+    """The time, in the API's format."""
+    age_s: Callable[[str], float]
+    """Returns the seconds since a time of the API; 0 for an invalid one."""
 
     @property
     def judged(self) -> bool:
@@ -268,14 +271,14 @@ def _continued(now: Situation) -> RolloutProgress:
     begun = before is not None and before.candidate == now.newest and before.phase in under_way and before.step
     if before is None or not begun:
         return RolloutProgress(
-            RolloutPhase.WAITING, now.stable or "", now.newest, 1, len(steps), _time(now.now), terms=now.terms
+            RolloutPhase.WAITING, now.stable or "", now.newest, 1, len(steps), now.now, terms=now.terms
         )
     return structs.replace(
         before,
         stable=now.stable or "",
         step=min(before.step, len(steps)),
         steps=len(steps),
-        since=before.since or _time(now.now),
+        since=before.since or now.now,
         terms=now.terms,
     )
 
@@ -299,7 +302,7 @@ def _compare(now: Situation, progress: RolloutProgress) -> Decision:
     if passed and not _commands(now, Verb.PAUSE):
         if progress.step >= progress.steps:
             return _promoting(replace(now, progress=progress))
-        progress = structs.replace(progress, step=progress.step + 1, since=_time(now.now), rows_before=_rows(now))
+        progress = structs.replace(progress, step=progress.step + 1, since=now.now, rows_before=_rows(now))
     return _in_step(now, progress, verdict)
 
 
@@ -315,7 +318,7 @@ def _verdict(now: Situation, progress: RolloutProgress) -> Verdict | None:
     """Return the verdict on the candidate, None before all pods were read."""
     if now.reports is None:
         return None
-    step = StepProgress(_step(now, progress), progress.rows_before, _age_s(now, progress))
+    step = StepProgress(_step(now, progress), progress.rows_before, now.age_s(progress.since))
     reports = now.reports
     return judge(now.rollout.compare, reports.stable, reports.candidate, step, repeats=now.repeats)
 
@@ -341,7 +344,7 @@ def _in_step(now: Situation, progress: RolloutProgress, verdict: Verdict | None)
         phase, reason = RolloutPhase.WAITING, Reason.CANDIDATE_STARTING
         why = f": {now.candidate.problem}" if now.candidate.problem else ""
         text = f"the first pod of revision {now.newest} is not ready{why}"
-    elif not rows and _age_s(now, progress) >= _IDLE_S:
+    elif not rows and now.age_s(progress.since) >= _IDLE_S:
         phase, reason = RolloutPhase.COMPARING, Reason.CANDIDATE_WAITING
         text = f"no row of revision {now.newest} was compared in {where}, as no requests arrive"
     else:
@@ -371,15 +374,3 @@ def _step(now: Situation, progress: RolloutProgress) -> RolloutStep:
 def _shares(step: RolloutStep) -> str:
     parts = {"shadow": step.shadow, "weight": step.weight}
     return ", ".join(f"{name} {value} %" for name, value in parts.items() if value)
-
-
-def _age_s(now: Situation, progress: RolloutProgress) -> float:
-    try:
-        since = datetime.datetime.fromisoformat(progress.since)
-    except ValueError:
-        return 0.0
-    return (now.now - since).total_seconds() if since.tzinfo else 0.0
-
-
-def _time(now: datetime.datetime) -> str:
-    return now.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from shoal_operator.children.observation import dig
 from shoal_operator.children.pods import is_leaving, is_ready, runs, scheduling_problem, template_hash
 from shoal_operator.manifests.containers import PROXY
+from shoal_operator.manifests.revisions import spec_of_pods
 from shoal_operator.manifests.specs import service_spec
 from shoal_operator.ownership.conflicts import replicas_writer
 from shoal_operator.scaling.decision import ScalingContext
@@ -66,7 +67,15 @@ class CachedService:
         """Whether the service needs the load of its pods: it scales, or has an objective."""
         return self.scaled is not None or self.has_objective
 
-    def observe(self, resource: Json, pods: Iterable[Json], now_s: float = 0.0, *, compares: bool = False) -> None:
+    def observe(
+        self,
+        resource: Json,
+        pods: Iterable[Json],
+        now_s: float = 0.0,
+        *,
+        compares: bool = False,
+        deployment: Json | None = None,
+    ) -> None:
         """Replace the cached service and pods by those of a reconciliation.
 
         Replicas that the operator wrote after the reconciliation's read stay.
@@ -76,11 +85,13 @@ class CachedService:
             pods: all pods of its Deployment, without those of a candidate, which do not scale.
             now_s: monotonic time (s).
             compares: the service has a candidate.
+            deployment: Deployment of a service whose changes are judged, as its pods may have an older spec.
         """
         pods = [pod for pod in pods if not is_leaving(pod)]
         # An invalid spec changes nothing: existing pods continue to scale by the previous spec.
         with suppress(SpecError):
             spec = service_spec(resource)
+            spec = spec if deployment is None else spec_of_pods(spec, deployment)
             self.has_objective = spec.batching.latency_objective_milliseconds is not None
             scaled, known = scaled_service(spec, resource["metadata"]), self.scaled
             if scaled is None or known is None or known.uid != scaled.uid or known.generation <= scaled.generation:

@@ -42,6 +42,7 @@ _COLUMNS: list[Json] = [
         "jsonPath": '.status.conditions[?(@.type=="Upgraded")].reason',
         "priority": 1,
     },
+    {"name": "Rollout", "type": "string", "jsonPath": ".status.rollout.phase", "priority": 1},
     {"name": "Message", "type": "string", "jsonPath": f"{_READY}.message", "priority": 1},
 ]
 _CONDITIONS: Json = {
