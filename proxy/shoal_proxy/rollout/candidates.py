@@ -20,6 +20,7 @@ from shoal_proxy.certificate import Certificate
 from shoal_proxy.dispatch.link import ModelLink
 from shoal_proxy.dispatch.replicas import RemoteReplicas, ReplicaLink
 from shoal_proxy.dispatch.runtime_connection import ResponseMemory
+from shoal_proxy.dispatch.upstream import Upstream
 from shoal_proxy.errors import ProxyError
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
 from shoal_proxy.rollout.signatures import input_change, output_change
@@ -44,13 +45,18 @@ class CandidatePods:
     def __init__(
         self, settings: Settings, link: ModelLink, batcher: Batcher, instance: bytes, certificate: Certificate | None
     ) -> None:
+        memory = ResponseMemory(settings.queue.max_bytes)
         self.replicas = RemoteReplicas(
             settings.process.candidates,
-            settings.name,
+            lambda address: Upstream(
+                address,
+                settings.name,
+                on_lost=lambda: None,
+                certificate=certificate,
+                room=memory,
+                connect_s=CONNECT_WITHIN_S,
+            ),
             instance,
-            certificate,
-            ResponseMemory(settings.queue.max_bytes),
-            connect_s=CONNECT_WITHIN_S,
             kind="candidates",
         )
         self.most_rows = settings.queue_rows

@@ -169,7 +169,7 @@ class CompareSpec(SettingsSection, frozen=True):
             description="Tolerances by output. Integers, booleans and text must be equal in any case. Default for"
             " outputs that are not listed: the defaults of the fields below.",
         ),
-    ] = {}
+    ] = {}  # noqa: RUF012 (msgspec copies it)
     latency: LatencyToleranceSpec = LatencyToleranceSpec()
     errors: ErrorToleranceSpec = ErrorToleranceSpec()
     allow_signature_change: Annotated[
