@@ -4,15 +4,21 @@ from collections.abc import Mapping, Sequence
 from math import log
 from typing import Final
 
+import msgspec
+
 from shoal_proxy.batching.pending import Delivery, Outcome, RequestResult
 from shoal_proxy.errors import RowsFailed
 from shoal_proxy.rollout.comparison import OutputDifference
 from shoal_schema.interfaces.metrics import RejectionReason
-from shoal_schema.interfaces.rollout import MAX_OUTPUTS, BatchTimes, OutputCounts, RolloutReport, rows_bucket
+from shoal_schema.interfaces.rollout import MAX_BYTES, MAX_OUTPUTS, BatchTimes, OutputCounts, RolloutReport, rows_bucket
 
 _MIN_TIME_S: Final = 1e-7
 """A shorter time is a fault of the clock."""
 _MAX_CHANGE: Final = 256
+_OUTPUT_BYTES: Final = 256
+"""Most bytes of an output in a report, without its name and change."""
+_OTHER_BYTES: Final = 16384
+"""Most bytes of a report without its outputs."""
 _SERVER_ERROR: Final = 500
 _LARGEST: Final = 1.7976931348623157e308
 """JSON has no infinity."""
@@ -54,7 +60,7 @@ class _Compared:
             min(self.max_abs_error, _LARGEST),
             self.repeated_rows,
             self.repeated_disagreements,
-            self.change[:_MAX_CHANGE],
+            self.change,
         )
 
 
@@ -67,6 +73,8 @@ class RolloutCounts:
         self.returned_requests = 0
         self.shadowed_batches = self.shadowed_rows = self.shadow_failed_rows = 0
         self.dropped_batches = 0
+        self._left_bytes = MAX_BYTES - _OTHER_BYTES
+        """Room for outputs in the report."""
         self._outputs: dict[str, _Compared] = {}
         self._times: dict[int, _Times] = {}
 
@@ -99,7 +107,7 @@ class RolloutCounts:
         for name, difference in differences.items():
             compared = self._outputs.get(name)
             if compared is None:
-                if len(self._outputs) >= MAX_OUTPUTS:
+                if len(self._outputs) >= MAX_OUTPUTS or not self._spend(_OUTPUT_BYTES, name):
                     continue
                 compared = self._outputs[name] = _Compared()
             if repeated:
@@ -109,7 +117,17 @@ class RolloutCounts:
             compared.rows += difference.rows
             compared.disagreements += difference.disagreements
             compared.max_abs_error = max(compared.max_abs_error, difference.max_abs_error)
-            compared.change = compared.change or difference.change
+            if difference.change and not compared.change:
+                change = difference.change[:_MAX_CHANGE]
+                compared.change = change if self._spend(0, change) else change[:1]
+
+    def _spend(self, size_bytes: int, text: str) -> bool:
+        """Reserve bytes of the report for a text and ``size_bytes`` more; return whether there is room."""
+        size_bytes += len(msgspec.json.encode(text))
+        if size_bytes > self._left_bytes:
+            return False
+        self._left_bytes -= size_bytes
+        return True
 
     def report(
         self,
