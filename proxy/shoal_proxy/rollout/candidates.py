@@ -29,7 +29,8 @@ from shoal_proxy.settings import Settings
 logger = logging.getLogger(__name__)
 
 CHECK_S: Final = 0.5
-"""The interval of checks for pods whose signature is unknown."""
+CHECK_FIRST_S: Final = 0.05
+"""The intervals of checks for pods whose signature is unknown: normally, and until the first is known."""
 METADATA_WITHIN_S: Final = 2.0
 CONNECT_WITHIN_S: Final = 1.0
 PATIENCE_S: Final = 1.0
@@ -188,7 +189,7 @@ class CandidatePods:
                 found = list(self._signatures.values())
                 self.input_change = next(filter(None, (input_change(stable, each) for each in found)), "")
                 self.output_change = next(filter(None, (output_change(stable, each) for each in found)), "")
-            await asyncio.sleep(CHECK_S)
+            await asyncio.sleep(CHECK_S if self._signatures else CHECK_FIRST_S)
 
     async def _read_signature(self, link: ReplicaLink) -> None:
         if self._needs_credentials and not self.credentials:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from tests.proxy.test_tls import TRUST, caller, files
 CLIENTS, REQUESTS = 16, 50
 
 
-def ask(running: RunningProxy, value: float = 1, **headers: str) -> httpx.Response:
+def ask(running: RunningProxy, value: float = 1, headers: Mapping[str, str] | None = None) -> httpx.Response:
     """Send a request of one row."""
     return plain.post(running.url + V2_PATH, json=v2_body([row(value)]), headers=headers, timeout=20)
 
@@ -107,17 +108,17 @@ def test_every_protocol_is_split_and_keeps_its_form() -> None:
 def test_a_client_stays_with_its_revision() -> None:
     with both(plan={"weight": 0.3, "sticky_header": "X-User"}) as (running, _):
         assigned = {
-            name: revisions([ask(running, **{"x-user": name}) for _ in range(3)]) for name in map(str, range(40))
+            name: revisions([ask(running, headers={"x-user": name}) for _ in range(3)]) for name in map(str, range(40))
         }
         assert all(len(set(each)) == 1 for each in assigned.values())
         chosen = {name for name, each in assigned.items() if each[0] == CANDIDATE}
         assert 4 <= len(chosen) <= 22
         send_plan(running, candidate=CANDIDATE, weight=0.6, sticky_header="x-user")
-        later = {name for name in assigned if revisions([ask(running, **{"x-user": name})]) == [CANDIDATE]}
+        later = {name for name in assigned if revisions([ask(running, headers={"x-user": name})]) == [CANDIDATE]}
         assert chosen <= later
         # Another header: heads that were cached before are read again.
         send_plan(running, candidate=CANDIDATE, weight=1.0, sticky_header="x-other")
-        assert revisions([ask(running, **{"x-user": "1"})]) == [CANDIDATE]
+        assert revisions([ask(running, headers={"x-user": "1"})]) == [CANDIDATE]
 
 
 def test_requests_that_cannot_be_forwarded_stay_here() -> None:
@@ -340,9 +341,9 @@ def test_the_candidate_authenticates_the_client_itself(tmp_path: Path) -> None:
         send_plan(running, candidate=CANDIDATE, weight=1.0)
         key = {"x-api-key": ALICE}
         # Until a client has sent its key, the candidate's metadata cannot be read.
-        assert revisions([ask(running, **key)]) == [STABLE]
+        assert revisions([ask(running, headers=key)]) == [STABLE]
         until_usable(running)
-        assert revisions([ask(running, **key)]) == [CANDIDATE]
+        assert revisions([ask(running, headers=key)]) == [CANDIDATE]
         assert ask(running).status_code == 401
         assert other.proxy.access_control is not None
         assert other.proxy.access_control.requests["alice", 200] == 1
