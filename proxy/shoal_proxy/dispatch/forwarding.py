@@ -13,8 +13,9 @@ from shoal_proxy.balance.peers import choose_peer
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.certificate import Certificate
-from shoal_proxy.dispatch.remote_requests import MIN_LEFT_S, RemoteOutcome, RemoteRequests, is_forwardable
+from shoal_proxy.dispatch.remote_requests import MIN_LEFT_S, RemoteCall, RemoteOutcome, RemoteRequests, is_forwardable
 from shoal_proxy.dispatch.replicas import RemoteReplicas, ReplicaLink
+from shoal_proxy.dispatch.upstream import Upstream
 from shoal_proxy.errors import Overloaded, ProxyError
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.observe.metrics import Metrics
@@ -45,7 +46,11 @@ class RequestForwarder:
         instance: bytes,
         certificate: Certificate | None = None,
     ) -> None:
-        self.replicas = RemoteReplicas(settings.process.peers, settings.name, instance, certificate)
+        self.replicas = RemoteReplicas(
+            settings.process.peers,
+            lambda address: Upstream(address, settings.name, on_lost=lambda: None, certificate=certificate),
+            instance,
+        )
         self.requests = RemoteRequests(settings, self.replicas)
         self._batcher = batcher
         self._metrics = metrics
@@ -87,9 +92,9 @@ class RequestForwarder:
         if peer is None:
             return False
         pending.queued_s = now_s - pending.arrived_s
-        self.requests.send(
-            self.replicas.link_of[peer], pending, signature, soft_deadline_s, partial(self._ended, rejection)
-        )
+        link = self.replicas.link_of[peer]
+        ended = partial(self._ended, link, pending, rejection)
+        self.requests.send(RemoteCall(link, pending, signature, soft_deadline_s, ended))
         if rejection is not None:
             pending.resolve(rejection)  # removes it from the queue and its deadlines
         return True
@@ -103,7 +108,7 @@ class RequestForwarder:
         await self.replicas.watch()
 
     def _ended(
-        self, rejection: ProxyError | None, link: ReplicaLink, pending: PendingRequest, ended: RemoteOutcome
+        self, link: ReplicaLink, pending: PendingRequest, rejection: ProxyError | None, ended: RemoteOutcome
     ) -> None:
         end, outcome = ended.end, ended.outcome
         link.peer.record_outcome(pending.rows, end, time.monotonic(), self._own_failures)

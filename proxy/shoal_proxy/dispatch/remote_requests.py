@@ -43,7 +43,24 @@ class RemoteOutcome(NamedTuple):
     """HTTP status of a rejection; 0 if there was none."""
 
 
-Ended = Callable[[ReplicaLink, PendingRequest, RemoteOutcome], None]
+Ended = Callable[[RemoteOutcome], None]
+
+
+class RemoteCall(NamedTuple):
+    """A request to send to another replica."""
+
+    link: ReplicaLink
+    pending: PendingRequest
+    signature: ModelSignature
+    """Signature of the replica's model."""
+    deadline_s: float
+    """Time by which the response must have arrived."""
+    ended: Ended
+    """Receives the outcome, once."""
+    extra: Mapping[bytes, bytes] = NO_HEADERS
+    """Further headers."""
+    merged: Mapping[str, Rows] | None = None
+    """Inputs of a merged batch, instead of the request's own."""
 
 
 def is_forwardable(pending: PendingRequest, signature: ModelSignature) -> bool:
@@ -78,41 +95,21 @@ class RemoteRequests:
         """Return whether other replicas still have requests from this one."""
         return bool(self._tasks)
 
-    def send(
-        self,
-        link: ReplicaLink,
-        pending: PendingRequest,
-        signature: ModelSignature,
-        deadline_s: float,
-        ended: Ended,
-        *,
-        extra: Mapping[bytes, bytes] = NO_HEADERS,
-        merged: Mapping[str, Rows] | None = None,
-    ) -> None:
-        """Send a request to another replica; call ``ended`` once, with its outcome.
-
-        Args:
-            link: the replica.
-            pending: the request; its inputs are not needed any more when this returns.
-            signature: signature of the replica's model.
-            deadline_s: time by which the response must have arrived.
-            ended: receives the outcome.
-            extra: further headers.
-            merged: inputs of a merged batch, instead of the request's own.
-        """
+    def send(self, call: RemoteCall) -> None:
+        """Send a request, whose inputs are not needed any more when this returns."""
         self._sent += 1
         mark = b'"id":"%d"' % self._sent
-        alone = pending.copy_without_client()
+        alone = call.pending.copy_without_client()
         alone.trace = None  # sent as headers, as this is a request and not a batch
         batch = make_batch([RequestSlice(alone, 0, alone.rows, alone.inputs)])
-        header, tensors = encode_batch(batch, alone.inputs if merged is None else merged, signature, binary=True)
-        link.peer.record_forwarded(pending.rows)
-        task = asyncio.get_running_loop().create_task(
-            # The mark is the first member of the JSON object, {"id":"N",...}.
-            self._exchange(link, pending, (b"{%b,%b" % (mark, header[1:]), tensors), mark, signature, deadline_s, extra)
-        )
-        self._tasks[pending] = task
-        task.add_done_callback(partial(self._ended, link, pending, ended, time.monotonic()))
+        inputs = alone.inputs if call.merged is None else call.merged
+        header, tensors = encode_batch(batch, inputs, call.signature, binary=True)
+        call.link.peer.record_forwarded(alone.rows)
+        # The mark is the first member of the JSON object, {"id":"N",...}.
+        body = b"{%b,%b" % (mark, header[1:]), tensors
+        task = asyncio.get_running_loop().create_task(self._exchange(call, body, mark))
+        self._tasks[call.pending] = task
+        task.add_done_callback(partial(self._ended, call, time.monotonic()))
 
     def cancel(self, pending: PendingRequest) -> bool:
         """Cancel the forwarded request of a disconnected client.
@@ -133,22 +130,16 @@ class RemoteRequests:
             task.cancel()
 
     async def _exchange(
-        self,
-        link: ReplicaLink,
-        pending: PendingRequest,
-        body: tuple[bytes, list[bytes | memoryview]],
-        mark: bytes,
-        signature: ModelSignature,
-        deadline_s: float,
-        extra: Mapping[bytes, bytes],
+        self, call: RemoteCall, body: tuple[bytes, list[bytes | memoryview]], mark: bytes
     ) -> RemoteOutcome:
+        link, pending, deadline_s = call.link, call.pending, call.deadline_s
         try:
             # The replica must finish early enough for the response to travel back.
             left_s = deadline_s - time.monotonic() - link.peer.travel_s
             headers = client_headers(pending, max(MIN_LEFT_S, left_s), self._fair_share_header)
-            response = await link.upstream.infer(*body, list({**headers, **extra}.items()), deadline_s)
+            response = await link.upstream.infer(*body, list({**headers, **call.extra}.items()), deadline_s)
             self._replicas.note_load(link, response)
-            outcome = _decoded(response, pending, mark, signature)
+            outcome = _decoded(response, pending, mark, call.signature)
             if outcome.end is ForwardingOutcome.BROKEN:
                 link.upstream.drop_idle()  # the next response on them may be that of this request
             return outcome
@@ -163,13 +154,10 @@ class RemoteRequests:
             pending.may_have_run = True
             return RemoteOutcome(ForwardingOutcome.LOST)
 
-    def _ended(
-        self, link: ReplicaLink, pending: PendingRequest, ended: Ended, sent_s: float, task: asyncio.Task[RemoteOutcome]
-    ) -> None:
-        del self._tasks[pending]
-        pending.timing = b"peer;dur=%.2f" % (1000 * (time.monotonic() - sent_s))
-        cancelled = RemoteOutcome(ForwardingOutcome.CANCELLED)
-        ended(link, pending, cancelled if task.cancelled() else task.result())
+    def _ended(self, call: RemoteCall, sent_s: float, task: asyncio.Task[RemoteOutcome]) -> None:
+        del self._tasks[call.pending]
+        call.pending.timing = b"peer;dur=%.2f" % (1000 * (time.monotonic() - sent_s))
+        call.ended(RemoteOutcome(ForwardingOutcome.CANCELLED) if task.cancelled() else task.result())
 
 
 def client_headers(pending: PendingRequest, left_s: float, fair_share_header: bytes) -> dict[bytes, bytes]:

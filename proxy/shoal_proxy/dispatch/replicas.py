@@ -9,13 +9,12 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from shoal_proxy.balance.orca import parse_expected_wait_s
-from shoal_proxy.balance.peers import NEVER_S, Peer, least_recently_polled
-from shoal_proxy.certificate import Certificate
-from shoal_proxy.dispatch.runtime_connection import ResponseMemory, RuntimeResponse
+from shoal_proxy.balance.peers import Peer, least_recently_polled
+from shoal_proxy.dispatch.runtime_connection import RuntimeResponse
 from shoal_proxy.dispatch.upstream import Upstream
 from shoal_proxy.errors import ProxyError
 from shoal_schema.fields.addresses import TcpAddress, parse_tcp_address
@@ -55,31 +54,21 @@ class RemoteReplicas:
 
     Args:
         addresses: ``HOST:PORT`` each; a host name stands for all of its addresses.
-        model_name: name of the model in the replicas' paths.
+        make_upstream: returns the connections to a replica.
         instance: name of this replica itself, which DNS may also return.
-        certificate: certificate that replicas must show; None without TLS.
-        memory: memory limit of responses; None trusts the replicas.
-        connect_s: time limit (s) of a connection attempt.
         kind: what the replicas are, for log lines.
     """
 
     def __init__(
         self,
         addresses: Sequence[str],
-        model_name: str,
+        make_upstream: Callable[[TcpAddress], Upstream],
         instance: bytes,
-        certificate: Certificate | None = None,
-        memory: ResponseMemory | None = None,
-        *,
-        connect_s: float = NEVER_S,
         kind: str = "peers",
     ) -> None:
         self._targets: list[TcpAddress] = [parse_tcp_address(each) for each in addresses]
-        self._model_name = model_name
+        self._make_upstream = make_upstream
         self._instance = instance
-        self._certificate = certificate
-        self._memory = memory
-        self._connect_s = connect_s
         self._kind = kind
         self._links: dict[str, ReplicaLink] = {}
         self._unknown: set[TcpAddress] = set()
@@ -170,16 +159,7 @@ class RemoteReplicas:
                         self._unknown.add(target)
                         logger.info("event=%s_unknown name=%s error=%s", self._kind, target, error)
             for address in sorted(found - self._links.keys()):
-                self._links[address] = ReplicaLink(
-                    Upstream(
-                        parse_tcp_address(address),
-                        self._model_name,
-                        on_lost=lambda: None,
-                        certificate=self._certificate,
-                        room=self._memory,
-                        connect_s=self._connect_s,
-                    )
-                )
+                self._links[address] = ReplicaLink(self._make_upstream(parse_tcp_address(address)))
             # Addresses that are gone are removed, unless a lookup failed.
             for address in () if failed else (self._links.keys() - found):
                 self._links.pop(address).upstream.close_idle()

@@ -44,7 +44,7 @@ class Upstream:
         connect_s: time limit (s) of a connection attempt, besides the deadline of its request.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each with its name)
         self,
         address: Address,
         model_name: str,

@@ -60,7 +60,7 @@ class QueueParameters:
 
     __slots__ = ("forwarded", "forwarded_headers", "lane", "load_format", "shadow", "sticky", "timeout_s", "trace")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each with its name)
         self,
         timeout_s: float,
         lane: LaneKey,

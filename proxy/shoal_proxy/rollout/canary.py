@@ -11,7 +11,7 @@ from typing import Final
 
 from shoal_proxy.balance.peers import ForwardingOutcome
 from shoal_proxy.batching.pending import PendingRequest, RequestResult
-from shoal_proxy.dispatch.remote_requests import MIN_LEFT_S, RemoteOutcome, RemoteRequests, is_forwardable
+from shoal_proxy.dispatch.remote_requests import MIN_LEFT_S, RemoteCall, RemoteOutcome, RemoteRequests, is_forwardable
 from shoal_proxy.dispatch.replicas import ReplicaLink
 from shoal_proxy.errors import DeadlineExceeded, Draining, ModelFailed, ProxyError, RuntimeLost
 from shoal_proxy.model.signature import ModelSignature
@@ -62,9 +62,9 @@ class CanaryTraffic:
         share = _IDEMPOTENT_SHARE if self._idempotent else 1.0
         deadline_s = now_s + share * (pending.deadline_s - now_s)
         number = self._pods.begin(link, now_s)
-        ended = partial(self._ended, plan.candidate.encode(), counts, number)
+        ended = partial(self._ended, link, pending, plan.candidate.encode(), counts, number)
         try:
-            self.requests.send(link, pending, candidate, deadline_s, ended)
+            self.requests.send(RemoteCall(link, pending, candidate, deadline_s, ended))
         except Exception:  # it cannot be encoded for the candidate's signature
             self._pods.end(link, number)
             counts.returned_requests += 1
@@ -73,11 +73,11 @@ class CanaryTraffic:
 
     def _ended(
         self,
+        link: ReplicaLink,
+        pending: PendingRequest,
         revision: bytes,
         counts: RolloutCounts,
         number: int,
-        link: ReplicaLink,
-        pending: PendingRequest,
         ended: RemoteOutcome,
     ) -> None:
         self._pods.end(link, number)

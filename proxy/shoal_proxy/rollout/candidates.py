@@ -20,6 +20,7 @@ from shoal_proxy.certificate import Certificate
 from shoal_proxy.dispatch.link import ModelLink
 from shoal_proxy.dispatch.replicas import RemoteReplicas, ReplicaLink
 from shoal_proxy.dispatch.runtime_connection import ResponseMemory
+from shoal_proxy.dispatch.upstream import Upstream
 from shoal_proxy.errors import ProxyError
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
 from shoal_proxy.rollout.signatures import input_change, output_change
@@ -28,7 +29,8 @@ from shoal_proxy.settings import Settings
 logger = logging.getLogger(__name__)
 
 CHECK_S: Final = 0.5
-"""The interval of checks for pods whose signature is unknown."""
+CHECK_FIRST_S: Final = 0.05
+"""The intervals of checks for pods whose signature is unknown: normally, and until the first is known."""
 METADATA_WITHIN_S: Final = 2.0
 CONNECT_WITHIN_S: Final = 1.0
 PATIENCE_S: Final = 1.0
@@ -44,13 +46,18 @@ class CandidatePods:
     def __init__(
         self, settings: Settings, link: ModelLink, batcher: Batcher, instance: bytes, certificate: Certificate | None
     ) -> None:
+        memory = ResponseMemory(settings.queue.max_bytes)
         self.replicas = RemoteReplicas(
             settings.process.candidates,
-            settings.name,
+            lambda address: Upstream(
+                address,
+                settings.name,
+                on_lost=lambda: None,
+                certificate=certificate,
+                room=memory,
+                connect_s=CONNECT_WITHIN_S,
+            ),
             instance,
-            certificate,
-            ResponseMemory(settings.queue.max_bytes),
-            connect_s=CONNECT_WITHIN_S,
             kind="candidates",
         )
         self.most_rows = settings.queue_rows
@@ -182,7 +189,7 @@ class CandidatePods:
                 found = list(self._signatures.values())
                 self.input_change = next(filter(None, (input_change(stable, each) for each in found)), "")
                 self.output_change = next(filter(None, (output_change(stable, each) for each in found)), "")
-            await asyncio.sleep(CHECK_S)
+            await asyncio.sleep(CHECK_S if self._signatures else CHECK_FIRST_S)
 
     async def _read_signature(self, link: ReplicaLink) -> None:
         if self._needs_credentials and not self.credentials:

@@ -6,11 +6,14 @@ Rows of one batch, or of one request, fail and disagree together. The sums of sq
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from shoal_proxy.batching.pending import Delivery, Outcome, RequestResult
 from shoal_proxy.errors import RowsFailed
 from shoal_proxy.rollout.comparison import OutputDifference
 from shoal_schema.interfaces.metrics import RejectionReason
 from shoal_schema.interfaces.rollout import (
+    MAX_BYTES,
     MAX_OUTPUTS,
     BatchTimes,
     OutputCounts,
@@ -22,6 +25,10 @@ from shoal_schema.interfaces.rollout import (
 _MIN_TIME_S: Final = 1e-7
 """A shorter time is a fault of the clock."""
 _MAX_CHANGE: Final = 256
+_OUTPUT_BYTES: Final = 256
+"""Most bytes of an output in a report, without its name and change."""
+_OTHER_BYTES: Final = 16384
+"""Most bytes of a report without its outputs."""
 _SERVER_ERROR: Final = 500
 _LARGEST: Final = 1.7976931348623157e308
 """JSON has no infinity."""
@@ -49,7 +56,6 @@ class _Compared:
         self.disagreements += batch.disagreements
         self.disagreement_squares += batch.disagreements**2
         self.max_abs_error = max(self.max_abs_error, batch.max_abs_error)
-        self.change = self.change or batch.change
 
     def add_repeated(self, batch: OutputDifference) -> None:
         """Count the comparison of a batch with results of this pod itself."""
@@ -70,7 +76,7 @@ class _Compared:
             repeated_row_squares=self.repeated_row_squares,
             repeated_disagreements=self.repeated_disagreements,
             repeated_disagreement_squares=self.repeated_disagreement_squares,
-            change=self.change[:_MAX_CHANGE],
+            change=self.change,
         )
 
 
@@ -85,6 +91,8 @@ class RolloutCounts:
         self.shadowed_batches = self.shadowed_rows = 0
         self.shadow_failed_rows = self.shadow_failed_squares = 0
         self.dropped_batches = 0
+        self._left_bytes = MAX_BYTES - _OTHER_BYTES
+        """Room for outputs in the report."""
         self._outputs: dict[str, _Compared] = {}
         self._times: dict[int, BatchTimes] = {}
 
@@ -126,13 +134,24 @@ class RolloutCounts:
         for name, difference in differences.items():
             compared = self._outputs.get(name)
             if compared is None:
-                if len(self._outputs) >= MAX_OUTPUTS:
+                if len(self._outputs) >= MAX_OUTPUTS or not self._spend(_OUTPUT_BYTES, name):
                     continue
                 compared = self._outputs[name] = _Compared()
             if repeated:
                 compared.add_repeated(difference)
-            else:
-                compared.add(difference)
+                continue
+            compared.add(difference)
+            if difference.change and not compared.change:
+                change = difference.change[:_MAX_CHANGE]
+                compared.change = change if self._spend(0, change) else change[:1]
+
+    def _spend(self, size_bytes: int, text: str) -> bool:
+        """Reserve bytes of the report for a text and ``size_bytes`` more; return whether there is room."""
+        size_bytes += len(msgspec.json.encode(text))
+        if size_bytes > self._left_bytes:
+            return False
+        self._left_bytes -= size_bytes
+        return True
 
     def report(
         self,

@@ -17,7 +17,7 @@ from shoal_proxy.balance.peers import ForwardingOutcome
 from shoal_proxy.batching.batch import Batch, BatchResult, check_rows, make_batch, merge
 from shoal_proxy.batching.pending import LaneKey, PendingRequest, RequestResult, RequestSlice, discard
 from shoal_proxy.dispatch.dispatcher import Dispatcher
-from shoal_proxy.dispatch.remote_requests import RemoteOutcome, RemoteRequests
+from shoal_proxy.dispatch.remote_requests import RemoteCall, RemoteOutcome, RemoteRequests
 from shoal_proxy.dispatch.replicas import ReplicaLink
 from shoal_proxy.errors import ProxyError, RowsFailed
 from shoal_proxy.lifecycle.drain import ProxyPhase
@@ -156,14 +156,15 @@ class ShadowTraffic:
         pending.client = next((part.pending.client for part in batch.slices if part.pending.client is not None), None)
         future: asyncio.Future[RemoteOutcome] = asyncio.get_running_loop().create_future()
 
-        def ended(link: ReplicaLink, pending: PendingRequest, outcome: RemoteOutcome) -> None:
-            if not future.done():
+        def ended(outcome: RemoteOutcome) -> None:
+            if not future.done():  # it is done if the comparison was cancelled
                 future.set_result(outcome)
 
         merged = merge(batch, completed.signature).inputs
+        call = RemoteCall(link, pending, candidate, pending.deadline_s, ended, _MARK, merged)
         number = self._pods.begin(link, now_s)
         try:
-            self._requests.send(link, pending, candidate, pending.deadline_s, ended, extra=_MARK, merged=merged)
+            self._requests.send(call)
             outcome = await future
         finally:
             self._pods.end(link, number)
@@ -240,7 +241,7 @@ def compared_outputs(outputs: Mapping[str, Array], signature: ModelSignature) ->
     for name, array in outputs.items():
         spec = signature.outputs.get(name)
         declared = "" if spec is None else spec.datatype
-        # An output may have another datatype than it declares; only BF16 cannot be told from its array.
+        # An output may have another datatype than it declares; only BF16 has the array of another one.
         datatype = declared if declared == "BF16" and array.dtype.str == "<u2" else DATATYPES.get(array.dtype, declared)
         compared[name] = ComparedOutput(array if signature.batches else array[None], datatype)
     return compared

@@ -80,7 +80,7 @@ class Admin:
         rollout: carries out a rollout; None if the addresses of candidates are not set.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each with its name)
         self,
         metrics: Metrics,
         dispatcher: Dispatcher,
