@@ -166,6 +166,7 @@ HOSTILE: dict[str, Handler] = {
     "redirect": answer(status=307, headers={"location": "http://127.0.0.1:1/"}),
     "other candidate": answer(body=msgspec.json.encode(RolloutReport("a", "c", shadowed_rows=5))),
     "other pod": answer(body=msgspec.json.encode(RolloutReport("a", "b")), headers={INSTANCE: "else"}),
+    "rejection by another pod": answer(status=409, headers={INSTANCE: "else"}),
     "negative": answer(body=b'{"revision": "a", "candidate": "b", "shadowed_rows": -1}'),
     "impossible": answer(body=msgspec.json.encode(TIMES)),
 }
