@@ -1,1 +1,1 @@
-"""Rollouts that are judged: simulated candidates, and later real processes."""
+"""Rollouts that are judged, with simulated candidates."""
