@@ -215,7 +215,7 @@ class Judging:
                 age_s=partial(age_s, self._utc_now()),
             )
         )
-        new = (*_essence(decision), found.unsupported, found.quiet)
+        new = (*_essence(decision), found.unsupported and not situation.obstacle, found.quiet)
         known = rollout.woken or (*_essence(assignment.decision), False, situation.quiet)
         is_stale = decision.message != assignment.decision.message and now_s - rollout.woken_s >= _RENEWED_S
         if new != known or is_stale:
@@ -258,7 +258,10 @@ def _stable_uids(assignment: Assignment) -> list[str]:
 def _is_quiet(rollout: JudgedRollout, now_s: float) -> bool:
     """Return whether no stable pod sends anything to a candidate."""
     assignment = rollout.assignment
-    if assignment is None or assignment.revision:
+    # Without plans, the last ones were accepted.
+    if assignment is None:
+        return True
+    if assignment.revision:
         return False
     quiet = all(rollout.accepted.get(uid) == RolloutPlan() for uid in _stable_uids(assignment))
     return quiet or now_s - rollout.assigned_s >= _UNANSWERED_S

@@ -46,15 +46,15 @@ class World:
     def __init__(self, spec: Json = CANARY) -> None:
         self.cluster = FakeCluster()
         self.cluster.services[CAT] = service(spec)
-        self.judging = FoundOfCandidates()
+        self.judging: Any = FoundOfCandidates()
         self.now = new_year()
         self.starts = True
         """New pods become ready."""
         self.restart()
 
-    def restart(self, **settings: Any) -> None:
+    def restart(self, records: Records | None = None, **settings: Any) -> None:
         """Start an operator that knows nothing but the cluster."""
-        self.records = Records()
+        self.records = Records() if records is None else records
         self.reconciler = reconciler_of(
             self.cluster,
             defaults=structs.replace(DEFAULTS, **settings),
@@ -120,7 +120,7 @@ class World:
             {
                 "metadata": {"name": f"{kind.named('cat')}-{at}", "uid": f"{kind.label}-{at}", **template["metadata"]},
                 "spec": template["spec"],
-                "status": {"podIP": f"10.0.0.{at}", "conditions": [{"type": "Ready", "status": ready}]},
+                "status": {"podIP": "127.0.0.1", "conditions": [{"type": "Ready", "status": ready}]},
             }
             for at in range(count)
         ]

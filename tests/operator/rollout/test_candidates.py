@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+from typing import Any
 
 from shoal_operator.manifests.desired import CANDIDATE, CANDIDATE_POLICY, CANDIDATE_SERVICE, DEPLOYMENT, SERVICE
 from shoal_operator.manifests.labels import POD_SPEC_ANNOTATION, SPEC_HASH_ANNOTATION
@@ -409,7 +410,7 @@ def test_a_new_release_upgrades_the_stable_pods_by_their_own_spec_and_leaves_the
     async def scenario() -> None:
         world = await comparing()
         candidate = world.child(CANDIDATE)["spec"]["template"]
-        newer = {"proxy_image": "shoal/proxy:newer", "runtime_image": "shoal/runtime:newer"}
+        newer: dict[str, Any] = {"proxy_image": "shoal/proxy:newer", "runtime_image": "shoal/runtime:newer"}
         # Outside the window, the pods wait for their upgrade.
         world.restart(upgrade_window="Mon 02:00-02:01 UTC", **newer)
         await world.reconcile(2)

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from shoal_operator.children.observation import Key
 from shoal_operator.loop.records import Records
+from shoal_operator.manifests.desired import CANDIDATE, DEPLOYMENT
 from shoal_operator.rollout.judging import JudgedRollout, Judging, age_s, written
 from shoal_operator.rollout.plans import Assignment, RolloutPod, make_plan
 from shoal_operator.rollout.progress import RolloutPhase, RolloutProgress
@@ -21,6 +22,7 @@ from shoal_schema.interfaces.headers import INSTANCE
 from shoal_schema.interfaces.rollout import MAX_BYTES, PATH, BatchTimes, RolloutPlan, RolloutReport
 from shoal_schema.resource.rollout import RolloutSpec, RolloutStrategy
 from tests.operator.fakes import clock, new_year
+from tests.operator.rollout.rollouts import NEWER, World
 
 CAT, DOG = Key("default", "cat"), Key("default", "dog")
 CANARY = RolloutSpec(strategy=RolloutStrategy.CANARY)
@@ -152,6 +154,8 @@ def test_a_rollout_is_quiet_once_every_pod_has_accepted_its_end() -> None:
             await world.until(CAT)
             assert world.judging.found(CAT, "b", frozenset({"one"})).quiet
             assert world.plans == dict.fromkeys(("one", "two"), RolloutPlan())
+            world.judging.follow(CAT, None)
+            assert world.judging.found(CAT, "b", frozenset({"one"})).quiet
 
     asyncio.run(scenario())
 
@@ -166,6 +170,7 @@ HOSTILE: dict[str, Handler] = {
     "redirect": answer(status=307, headers={"location": "http://127.0.0.1:1/"}),
     "other candidate": answer(body=msgspec.json.encode(RolloutReport("a", "c", shadowed_rows=5))),
     "other pod": answer(body=msgspec.json.encode(RolloutReport("a", "b")), headers={INSTANCE: "else"}),
+    "rejection by another pod": answer(status=409, headers={INSTANCE: "else"}),
     "negative": answer(body=b'{"revision": "a", "candidate": "b", "shadowed_rows": -1}'),
     "impossible": answer(body=msgspec.json.encode(TIMES)),
 }
@@ -203,6 +208,69 @@ def test_a_proxy_of_an_older_release_is_remembered(status: int) -> None:
 
             assert world.judging.found(CAT, "b", frozenset({"old", "new"})).unsupported
             assert not world.judging.found(CAT, "b", frozenset({"new"})).unsupported
+
+    asyncio.run(scenario())
+
+
+async def settled(world: World, pods: Pods) -> None:
+    """Reconcile whenever the loop says so, until the service has no plans."""
+    async with asyncio.timeout(20):
+        await world.reconcile(2)
+        while (rollout := pods.records.find(CAT, JudgedRollout)) is None or rollout.assignment is not None:
+            await pods.marked.get()
+            await world.reconcile(2)
+
+
+def test_a_rollout_goes_from_reports_to_its_end_and_then_leaves_the_proxies_alone() -> None:
+    async def scenario() -> None:
+        async with pods() as proxies:
+            world = World()
+            world.judging = proxies.judging
+            world.restart(proxies.records)
+            await settled(world, proxies)
+            stable = world.revision(DEPLOYMENT)
+            assert set(map(str, proxies.plans.values())) == {str(RolloutPlan())}
+            # Nothing is left to do: no further reconciliation is asked for.
+            before = world.cluster.writes.copy()
+            await world.reconcile(3)
+            assert proxies.records.get(CAT, JudgedRollout).assignment is None
+            assert world.cluster.writes == before
+
+            async def differ(request: web.Request, plan: RolloutPlan) -> web.StreamResponse:
+                change = "x: FP32 became INT64" if plan.candidate and world.child(CANDIDATE) else ""
+                return web.json_response(
+                    body=msgspec.json.encode(RolloutReport("a", plan.candidate, input_change=change))
+                )
+
+            proxies.behave = {f"{DEPLOYMENT.label}-{at}": differ for at in range(4)}
+            world.edit(NEWER)
+            await settled(world, proxies)
+
+            assert world.rollout["phase"] == "Failed"
+            assert world.judged["reason"] == "SignatureChanged"
+            assert world.revision(DEPLOYMENT) == stable
+            assert not world.child(CANDIDATE)
+            assert all(proxies.plans[uid] == RolloutPlan() for uid in proxies.behave)
+
+    asyncio.run(scenario())
+
+
+def test_proxies_that_compare_nothing_end_a_rollout_without_a_candidate() -> None:
+    async def scenario() -> None:
+        async with pods() as proxies:
+            world = World()
+            world.judging = proxies.judging
+            world.restart(proxies.records)
+            await settled(world, proxies)
+            proxies.behave = {f"{DEPLOYMENT.label}-{at}": answer(status=409) for at in range(4)}
+            world.edit(NEWER)
+            await settled(world, proxies)
+
+            assert world.judged["reason"] == "CandidateUnsupported"
+            assert not world.child(CANDIDATE)
+            await world.reconcile(3)
+            assert world.judged["reason"] == "CandidateUnsupported"
+            assert proxies.records.get(CAT, JudgedRollout).assignment is None
 
     asyncio.run(scenario())
 
