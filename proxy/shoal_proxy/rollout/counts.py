@@ -25,7 +25,7 @@ from shoal_schema.interfaces.rollout import (
 _MIN_TIME_S: Final = 1e-7
 """A shorter time is a fault of the clock."""
 _MAX_CHANGE: Final = 256
-_OUTPUT_BYTES: Final = 256
+_OUTPUT_BYTES: Final = 512
 """Most bytes of an output in a report, without its name and change."""
 _OTHER_BYTES: Final = 16384
 """Most bytes of a report without its outputs."""
