@@ -35,7 +35,7 @@ from shoal_operator.cluster.api_server import MERGE, ApiServer
 from shoal_operator.cluster.connection import connect, log_in
 from shoal_operator.cluster.objects import object_path
 from shoal_operator.errors import ApiError
-from shoal_operator.manifests.labels import selector_labels
+from shoal_operator.manifests.labels import SERVICE_LABEL
 from shoal_schema.process.environment import SettingsError
 from shoal_schema.publishing.crd import custom_resource_definition
 from shoal_schema.resource import API_VERSION, KIND, PLURAL
@@ -160,7 +160,7 @@ async def create(api: ApiServer, first: int, last: int) -> None:
         name = f"cat-{number}"
         spec = {"model": {"uri": f"file:///models/{name}"}}
         body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}
-        labels = {"app.kubernetes.io/managed-by": "shoal-operator", **selector_labels(name)}
+        labels = {"app.kubernetes.io/managed-by": "shoal-operator", SERVICE_LABEL: name}
         pod_spec = {"containers": [{"name": "runtime", "image": "shoal/runtime:0"}]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": pod_spec}
         async with limit:

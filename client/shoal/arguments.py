@@ -122,6 +122,16 @@ examples:
 
 The page is served to this machine only.
 """
+ROLLOUT_EXAMPLES = """\
+\b
+examples:
+  shoal rollout status cat                  step, figures and verdict of the candidate
+  shoal rollout promote cat -n shop         make the candidate stable without further comparison
+  shoal rollout abort cat                   remove the candidate
+
+For services with rollout.strategy Shadow or Canary. Needs kubectl, and permission to get and patch
+InferenceServices.
+"""
 
 
 def _run(name: str, options: dict[str, Any]) -> int:
@@ -301,3 +311,17 @@ def top(**options: Any) -> int:
 def dashboard(**options: Any) -> int:
     """Show the load of services in a browser."""
     return _run("dashboard", options)
+
+
+JSON_NEEDS_STATUS = only("json", lambda given: given.action == "status", "it needs the action status")
+
+
+@command(cls=Command, rules=[JSON_NEEDS_STATUS], epilog=ROLLOUT_EXAMPLES)
+@argument("action", type=Choice(("status", "pause", "resume", "promote", "abort")), help="what to do")
+@argument("name", metavar="NAME", help="the InferenceService")
+@option("--namespace", "-n", metavar="NAME", help="its namespace (kubectl's)")
+@option("--context", metavar="NAME", help="kubectl context of the cluster (kubectl's)")
+@option("--json", is_flag=True, help="print the status as JSON")
+def rollout(**options: Any) -> int:
+    """Show or change the rollout of a new model."""
+    return _run("rollout", options)

@@ -121,7 +121,7 @@ COMMANDS = click.version_option(VERSION, message="shoal %(version)s")(
             "Serve": [arguments.init, arguments.inspect, arguments.serve, arguments.predict],
             "Observe": [arguments.info, arguments.top, arguments.dashboard, arguments.bench, _record],
             "Offline": [arguments.batch, _simulate],
-            "Cluster": [_local],
+            "Cluster": [arguments.rollout, _local],
             "Shell": [completion],
         },
         help="Serve models, query servers, and inspect models.",

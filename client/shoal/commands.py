@@ -78,6 +78,13 @@ def dashboard(options: SimpleNamespace) -> int:
     return show(options)
 
 
+def rollout(options: SimpleNamespace) -> int:
+    """Show or change a rollout by candidate."""
+    from shoal.rollouts import rollout as run  # noqa: PLC0415 (its imports are needed by no other command)
+
+    return run(options)
+
+
 @contextmanager
 def _require_extra(extra: str) -> Iterator[None]:
     try:

@@ -21,6 +21,7 @@ MODELS = {
     "cat": ROOT / "examples" / "cat" / "model",
     "detector": ROOT / "examples" / "pipeline" / "detector",
     "broken": ROOT / "e2e" / "models" / "broken",
+    "drifting": ROOT / "e2e" / "models" / "drifting",
     "uneven": ROOT / "e2e" / "models" / "uneven",
 }
 NODE_OPTIONS = (

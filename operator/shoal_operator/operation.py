@@ -32,6 +32,7 @@ from shoal_operator.models.resolving import Registries, Resolver
 from shoal_operator.reconciliation.graph_states import GraphStates
 from shoal_operator.reconciliation.reconciler import Reconciler
 from shoal_operator.reconciliation.reporting import ReportedStatus
+from shoal_operator.rollout.judging import Judging
 from shoal_operator.rollout.staying import StaySender
 from shoal_operator.rollout.upgrading import Upgrading
 from shoal_operator.scaling.autoscaler import Autoscaler
@@ -90,6 +91,7 @@ class Operation:
         self._upgrading = Upgrading(self._cluster, self._records, settings.process, self._workers.mark, _utc_now)
         self._graphs = GraphStates(Scraper(), self._records, self._workers.mark)
         self._stays = StaySender(self._records)
+        self._judging = Judging(self._records, self._workers.mark_scaled, _utc_now, time.monotonic)
         self._reconciler = Reconciler(
             self._cluster,
             settings.process,
@@ -101,6 +103,7 @@ class Operation:
             upgrading=self._upgrading,
             graphs=self._graphs,
             stays=self._stays,
+            judging=self._judging,
         )
         self._progresses = make_progress_reader(self._records, time.monotonic)
         self._batches = BatchReconciler(
@@ -172,6 +175,7 @@ class Operation:
             if self._settings.heartbeat != self._settings.lease:
                 tasks.create_task(renew_heartbeat(self._cluster, self._settings.heartbeat, _utc_now))
             tasks.create_task(self._scale_to_zero.run(self._cluster))
+            tasks.create_task(self._judging.run())
             tasks.create_task(self._autoscaler.run(self._cluster, self._settings.process.scrape_interval_s))
 
     async def _restore(self) -> None:

@@ -183,7 +183,7 @@ def make_access_control(settings: Settings) -> tuple[AccessControl | None, Seque
         SettingsError: tokens are configured, but PyJWT is not installed.
     """
     header, jwt, limits = settings.access_header, settings.access_jwt, settings.access_limits
-    if not (settings.process.api_keys or jwt.issuer):
+    if not settings.has_access_control:
         return None, ()
     tokens = None
     if jwt.issuer:

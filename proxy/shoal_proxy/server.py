@@ -50,12 +50,15 @@ from shoal_proxy.observe.access_log import with_access_log
 from shoal_proxy.observe.log_writer import writing
 from shoal_proxy.observe.metrics import Metrics
 from shoal_proxy.observe.tracer import tracer_from
+from shoal_proxy.rollout.rollout import Rollout
 from shoal_proxy.routes.admin import Admin
 from shoal_proxy.routes.app import PublicRoutes, make_app
 from shoal_proxy.settings import Settings
 from shoal_schema.fields.addresses import Address
 from shoal_schema.interfaces import metrics as declared
 from shoal_schema.interfaces.instances import instance_address
+from shoal_schema.interfaces.protocols import HTTP, expand
+from shoal_schema.interfaces.rollout import PATH as ROLLOUT_PATH
 from shoal_schema.process.open_files import open_files
 from shoal_schema.resource.traffic import RowChecks as RowChecksMode
 from shoal_schema.version import VERSION
@@ -72,6 +75,7 @@ ADMIN_CONNECTIONS = 64
 ADMIN_REQUEST_S = 10.0
 """Longest time for a head, and for a body below the minimum rate, on the admin port."""
 ADMIN_BODY_BYTES = 65536
+"""As large as a rollout's plan may be."""
 
 WATCH_AGAIN_S = 5.0
 _GRACE_S = 1.0
@@ -213,6 +217,7 @@ def make_connection_limits(
         max_per_address=settings.process.max_connections_per_address,
         max_age_s=settings.process.connection_age_s,
         unread=unread,
+        read_paths=frozenset(path.encode() for page in HTTP.pages if page.reads_body for path in expand(page.path)),
     )
     admin = ConnectionLimits(
         timeouts._replace(
@@ -222,6 +227,7 @@ def make_connection_limits(
         metrics,
         max_head_bytes=settings.process.max_head_bytes,
         max_body_bytes=ADMIN_BODY_BYTES,
+        read_paths=frozenset({ROLLOUT_PATH.encode()}),
         max_connections=ADMIN_CONNECTIONS,
         closes_busy=True,  # so that probes always find room
     )
@@ -245,9 +251,12 @@ class Proxy:
         )
         self.unread = UnreadResponses(settings.process.max_unsent_bytes, settings.process.write_timeout_s)
         self.dispatcher = Dispatcher(self.link, self.metrics, self.scheduler, self.forwarder, instance, self.unread)
+        self.rollout = self._make_rollout()
         self.access_control, self._watched = make_access_control(settings)
         self.metrics.access_control = self.access_control
         self.inference = Inference(settings, self.dispatcher, self.metrics, self.access_control)
+        if self.rollout is not None:
+            self.rollout.on_plan = lambda plan: self.inference.set_sticky_header(plan.sticky_header.lower().encode())
         self._spans = self._exporter()
         self.pages = PublicRoutes(settings, self.link, self.dispatcher, self.metrics, VERSION, self.access_control)
         descriptors = open_files(WANTED_DESCRIPTORS)
@@ -269,6 +278,13 @@ class Proxy:
         self._settled = asyncio.Event()
         self.dispatcher.on_settled = self._settled.set
         self._read_metrics()
+
+    def _make_rollout(self) -> Rollout | None:
+        if not self.settings.process.candidates:
+            return None
+        rollout = Rollout(self.settings, self.dispatcher, self.link, self.certificate)
+        self.metrics.read_rollout = lambda: (rollout.rows, rollout.failed_rows)
+        return rollout
 
     def _exporter(self) -> "Exporter | None":
         tracer = tracer_from(os.environ)
@@ -297,6 +313,7 @@ class Proxy:
             reason=self.pages.reason,
             started=self.link.started,
             stopping=self,
+            rollout=self.rollout,
         )
         admin_protocol: Any = partial(FramedProtocol, limits=self.admin_limits)
         admin = Listener(_config(pages.app(), http=admin_protocol))
@@ -315,6 +332,8 @@ class Proxy:
         self.link.close()
         if self.forwarder is not None:
             self.forwarder.close()
+        if self.rollout is not None:
+            self.rollout.close()
         self.dispatcher.close()
         self._drained.set()
         if self._spans is not None:
@@ -327,7 +346,7 @@ class Proxy:
     async def _watch(self) -> None:
         """Run all watchers: of the runtime and, if configured, of peers, keys and the certificate."""
         async with asyncio.TaskGroup() as group:
-            for each in (self.link, self.forwarder, self.certificate, *self._watched):
+            for each in (self.link, self.forwarder, self.rollout, self.certificate, *self._watched):
                 if each is not None:
                     group.create_task(keep_watching(each))
 

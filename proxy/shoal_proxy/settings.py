@@ -16,8 +16,9 @@ from shoal_schema.process.settings.model import Metadata
 from shoal_schema.process.settings.proxy import ProxyProcess
 from shoal_schema.resource.access import GatewayHeaderSpec, JwtSpec, LimitsSpec
 from shoal_schema.resource.model import ModelSpec
+from shoal_schema.resource.rollout import RolloutSpec
 from shoal_schema.resource.runtime import CorsSpec, ProxySpec
-from shoal_schema.resource.traffic import BatchingPolicy, BatchingSpec, QueueSpec, RolloutSpec, queue_rows
+from shoal_schema.resource.traffic import BatchingPolicy, BatchingSpec, QueueSpec, queue_rows
 
 
 class Settings(Struct, frozen=True):
@@ -50,6 +51,11 @@ class Settings(Struct, frozen=True):
     def queue_rows(self) -> int:
         """The maximum number of rows in the queue."""
         return queue_rows(self.queue, self.batching)
+
+    @property
+    def has_access_control(self) -> bool:
+        """Whether requests need a key or a token."""
+        return bool(self.process.api_keys or self.access_jwt.issuer)
 
     @property
     def forwarded_headers(self) -> tuple[bytes, ...]:

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 from shoal_operator.children.observation import Key, Observation, key_of
 from shoal_operator.errors import ApiError
 from shoal_operator.loop.records import Records
-from shoal_operator.manifests.desired import WRITTEN_CHILDREN, Child
+from shoal_operator.manifests.desired import ENDPOINT_SLICE, Child, read_children
 from shoal_operator.models.resolution import ModelResolution
 from shoal_operator.reconciliation.reconciler import Reconciler
+from shoal_operator.rollout.plans import Assignment, Found
 from shoal_operator.rollout.stays import StayRequest
 from shoal_operator.rollout.upgrading import Upgrading
 from shoal_operator.scaling.reading import Reading
@@ -45,6 +46,7 @@ class FakeCluster:
         self.services: dict[Key, Json] = {}
         self.children: dict[tuple[Key, Child], Json] = {}
         self.pods: dict[Key, list[Json]] = {}
+        self.candidate_pods: dict[Key, list[Json]] = {}
         self.slices: dict[Key, list[Json]] = {}
         self.events: list[Json] = []
         self.writes: list[tuple[str, str]] = []
@@ -62,9 +64,11 @@ class FakeCluster:
 
     async def observe(self, key: Key, resource: Json) -> Observation:
         own = Key(key.namespace, key.name)  # services and graphs share the names of children
-        found = {kind: self.children[own, kind] for kind in WRITTEN_CHILDREN if (own, kind) in self.children}
+        kinds = (*read_children(resource), ENDPOINT_SLICE)
+        found = {kind: self.children[own, kind] for kind in kinds if (own, kind) in self.children}
         slices = tuple(self.slices[key]) if key in self.slices else None
-        return Observation(resource, copy.deepcopy(found), tuple(copy.deepcopy(self.pods.get(key, []))), slices)
+        pods, candidates = (tuple(copy.deepcopy(each.get(key, []))) for each in (self.pods, self.candidate_pods))
+        return Observation(resource, copy.deepcopy(found), pods, slices, candidates)
 
     async def apply(self, kind: Child, body: Json, uid: str | None) -> Json:
         key = Key(body["metadata"]["namespace"], body["metadata"]["name"].removesuffix(kind.suffix))
@@ -225,6 +229,20 @@ class SentStays:
         self.sent[key] = {each.replica.uid: each.seconds for each in stays}
 
 
+@dataclass
+class FoundOfCandidates:
+    """What is found of candidates, and the plans that proxies get."""
+
+    known: Found = field(default_factory=Found)
+    assigned: dict[Key, Assignment | None] = field(default_factory=dict)
+
+    def found(self, key: Key, revision: str, stable: frozenset[str]) -> Found:
+        return self.known
+
+    def follow(self, key: Key, assignment: Assignment | None) -> None:
+        self.assigned[key] = assignment
+
+
 def new_year() -> datetime.datetime:
     """Return the time at which all happens that has no time of its own."""
     return datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -260,6 +278,7 @@ def reconciler_of(
         "scale_to_zero": NoActivators(),
         "graphs": SaidOfGraphs(),
         "stays": SentStays(),
+        "judging": FoundOfCandidates(),
     }
     if "upgrading" not in seams:
         knowing["upgrading"] = upgrading(cluster, defaults, records=records)

@@ -172,6 +172,12 @@ SECURE: Json = {
     "networkPolicy": {"from": [{"podSelector": {"matchLabels": {"app": "shop"}}}]},
     "route": {"ingress": {"host": "cat.example.com"}, "httpRoute": {"parentRefs": [{"name": "public"}]}},
 }
+JUDGED: Json = {
+    **MINIMAL,
+    "rollout": {"strategy": "Canary", "steps": [{"shadow": 10, "rows": 100}, {"weight": 50}]},
+    "networkPolicy": {"from": [{"podSelector": {"matchLabels": {"app": "shop"}}}]},
+}
+NEWER: Json = {**JUDGED, "model": {"uri": "file:///models/newer"}}
 OPEN: Json = {**MINIMAL, "networkPolicy": {"mode": "None"}}
 FOREIGN: Json = {
     "model": {"volume": {"mountPath": "/models", "image": {"reference": "example/models:1"}}},

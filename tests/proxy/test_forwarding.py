@@ -57,7 +57,7 @@ def known(running: RunningProxy) -> list[Peer]:
     """Return what a replica knows of the others."""
     forwarder = running.proxy.forwarder
     assert forwarder is not None
-    return list(forwarder._link_of)
+    return list(forwarder.replicas.link_of)
 
 
 def forwarded(running: RunningProxy) -> dict[str, int]:
@@ -439,7 +439,7 @@ def test_a_replica_among_its_own_peers_recognizes_itself() -> None:
     with replica("127.0.0.1:9") as running:
         chance = running.proxy.forwarder
         assert chance is not None
-        running.call(lambda: chance._targets.append(parse_tcp_address(at(running))))
+        running.call(lambda: chance.replicas._targets.append(parse_tcp_address(at(running))))
         running.until(lambda: any(each.is_self for each in known(running)))
 
 
@@ -506,7 +506,7 @@ def test_the_load_is_reported_on_request_only() -> None:
 def test_a_name_without_an_address_is_logged_once(
     name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal_proxy.dispatch.forwarding.RESOLVE_S", 0.01)
+    monkeypatch.setattr("shoal_proxy.dispatch.replicas.RESOLVE_S", 0.01)
     with caplog.at_level("INFO"), replica(name) as running:
         running.until(lambda: "peers_unknown" in caplog.text)
         assert answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(1)])))

@@ -35,6 +35,7 @@ def busy() -> Metrics:
     metrics.access_control = AccessControl(ClientLimits({}, {}))
     metrics.step_seconds["first"].observe(0.1)
     metrics.step_failures["first"] += 1
+    metrics.read_rollout = lambda: ({("stable",): 1}, {("stable",): 1})
     metrics.read = {metric: lambda: 7 for metric in ALL if metric.kind is MetricKind.GAUGE or metric in READ}
     return metrics
 

@@ -9,7 +9,8 @@ from shoal_schema.fields.addresses import Address
 from shoal_schema.fields.declaring import PROXY
 from shoal_schema.process.environment import SettingsError, variables
 from shoal_schema.resource.model import ExtraColumns
-from shoal_schema.resource.traffic import BatchingPolicy, RolloutSpec, RowChecks
+from shoal_schema.resource.rollout import RolloutSpec
+from shoal_schema.resource.traffic import BatchingPolicy, RowChecks
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -72,6 +73,8 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "SHOAL_PROXY_TLS_KEY": ("/tls/tls.key", "/tls/tls.key"),
     "SHOAL_PROXY_TLS_CLIENT_CA": ("/ca/ca.crt", "/ca/ca.crt"),
     "SHOAL_PROXY_PEERS": ("b.svc:8080, [::1]:81", ("b.svc:8080", "[::1]:81")),
+    "SHOAL_PROXY_CANDIDATES": ("c.svc:8080", ("c.svc:8080",)),
+    "SHOAL_PROXY_REVISION": ("0a1b2c3d4e", "0a1b2c3d4e"),
     "SHOAL_PROXY_MIN_BYTES_PER_S": ("1000", 1000),
     "SHOAL_PROXY_MAX_CONNECTIONS": ("500", 500),
     "SHOAL_PROXY_MAX_CONNECTIONS_PER_ADDRESS": ("50", 50),

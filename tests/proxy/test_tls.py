@@ -404,7 +404,7 @@ def promised(running: RunningProxy) -> list[bool]:
     """Return of each peer that was asked whether it promised anything."""
     forwarder = running.proxy.forwarder
     assert forwarder is not None
-    return [each.wait_s < 10 for each in forwarder._link_of if each.polled_s > 0]
+    return [each.wait_s < 10 for each in forwarder.replicas.link_of if each.polled_s > 0]
 
 
 @pytest.mark.parametrize("client_ca", [False, True])

@@ -42,6 +42,9 @@ def broken_rules(schema: Json, value: Any) -> list[str]:
     if isinstance(value, dict):
         for name, part in schema.get("properties", {}).items():
             broken += broken_rules(part, value[name]) if name in value else []
+    if isinstance(value, list):
+        for element in value:
+            broken += broken_rules(schema.get("items", {}), element)
     return broken
 
 
@@ -165,6 +168,18 @@ def test_good_specs_break_no_rule(spec: Json) -> None:
             "mountPath must not",
         ),
         (with_fields(MINIMAL, rollout={"minReadySeconds": 60, "progressDeadlineSeconds": 60}), "must be less than"),
+        (with_fields(MINIMAL, rollout={"steps": [{"shadow": 10}]}), "requires strategy Shadow or Canary"),
+        (with_fields(MINIMAL, rollout={"strategy": "Shadow", "steps": [{"weight": 5}]}), "requires strategy Canary"),
+        (with_fields(MINIMAL, rollout={"strategy": "Canary", "steps": [{"rows": 5}]}), "requires shadow or weight"),
+        (
+            with_fields(MINIMAL, rollout={"strategy": "Canary", "steps": [{"weight": 5}, {"weight": 4}]}),
+            "must not fall",
+        ),
+        (
+            with_fields(MINIMAL, rollout={"strategy": "Canary", "steps": [{"weight": 5}, {"shadow": 50}]}),
+            "must not fall",
+        ),
+        (with_fields(MINIMAL, rollout={"sticky": {"header": "x-user"}}), "requires strategy Canary"),
         (
             with_fields(MINIMAL, service={"annotations": {"serving.shoal.dev/claimed-by": "me"}}),
             "annotations must not begin with serving.shoal.dev/",

@@ -6,13 +6,15 @@ from dataclasses import dataclass, replace
 from shoal_operator.children.exact import is_stored
 from shoal_operator.children.observation import controller_of, dig, is_orphan, is_owned
 from shoal_operator.manifests.desired import (
+    CANDIDATE,
     DEPLOYMENT,
     ENDPOINT_SLICE,
     PEERS,
-    SERVICE,
+    READ_CHILDREN,
     SERVICE_ACCOUNT,
     WRITTEN_CHILDREN,
     Child,
+    Role,
     desired_objects,
 )
 from shoal_operator.manifests.labels import SERVICE_LABEL
@@ -86,15 +88,16 @@ class Changes:
 
     @property
     def deployment(self) -> Json | None:
-        """The Deployment to write, or None."""
+        """The Deployment of the stable pods to write, or None."""
         return next((each.body for each in self.actions if isinstance(each, Apply) and each.kind == DEPLOYMENT), None)
 
     def keeping_pods(self, deployment: Json, replicas: int, annotations: Mapping[str, str] = _NOTHING) -> "Changes":
         """Return the changes without those that would replace pods.
 
-        Of the Deployment, only the replicas and annotations are written; writes of other objects stay.
+        Of the stable pods' Deployment, only the replicas and annotations are written, and of the candidate's nothing;
+        writes of other objects stay.
         """
-        others = tuple(action for action in self.actions if action.kind != DEPLOYMENT)
+        others = tuple(a for a in self.actions if isinstance(a, Delete) or a.kind not in (DEPLOYMENT, CANDIDATE))
         patch: Json = {}
         if dig(deployment, "spec", "replicas") != replicas:
             patch["spec"] = {"replicas": replicas}
@@ -132,10 +135,9 @@ def plan_changes(target: Target, children: Mapping[Child, Json]) -> Changes:
     conflicts = [*taken]
     for kind in WRITTEN_CHILDREN:
         live = children.get(kind)
-        owner, name = controller_of(live or {}) or {}, dig(live, "metadata", "name")
-        peers_of = PEERS.named(str(owner.get("name")))
-        if kind == SERVICE and live is not None and (owner.get("kind"), peers_of) == (KIND, name):
+        if live is not None and kind in desired and _yields(kind, live):
             # The headless Service of "cat" is called as the service "cat-peers": the latter has precedence.
+            name = live["metadata"]["name"]
             actions += [Delete(kind, name, live["metadata"]["uid"]), Apply(kind, desired[kind], None)]
         # An orphan is adopted by the write of its owner reference; only the activator's endpoints are ever deleted.
         elif live is not None and not (
@@ -157,6 +159,14 @@ def release_slice(ours: Json) -> Changes:
     """
     leaving = _action(ENDPOINT_SLICE, None, ours or None)
     return Changes((leaving,) if leaving else (), ())
+
+
+def _yields(kind: Child, live: Json) -> bool:
+    """Return whether another service's peers or candidate have the name of a service's own child."""
+    owner = controller_of(live) or {}
+    others = (child for child in READ_CHILDREN if child.kind == kind.kind and child.suffix)
+    names = {child.named(str(owner.get("name"))) for child in others}
+    return kind.role is Role.STABLE and owner.get("kind") == KIND and live["metadata"]["name"] in names
 
 
 def _is_own(live: Json, target: Target) -> bool:

@@ -11,6 +11,8 @@ from typing import Any
 from shoal_operator.children.drift import holds
 from shoal_operator.children.observation import dig
 from shoal_operator.manifests.desired import (
+    CANDIDATE_POLICY,
+    CANDIDATE_SERVICE,
     DEPLOYMENT,
     DISRUPTION_BUDGET,
     HPA,
@@ -36,13 +38,16 @@ _OF_A_SERVICE = (
     "sessionAffinity",
     "sessionAffinityConfig",
 )
+_OF_A_POLICY = ("podSelector", "policyTypes", "ingress", "egress")
 _CONTAINER_LISTS = ("initContainers", "containers")
 
 EXACT: Mapping[Child, tuple[str, ...]] = {
     SERVICE: _OF_A_SERVICE,
     PEERS: _OF_A_SERVICE,
+    CANDIDATE_SERVICE: _OF_A_SERVICE,
     DISRUPTION_BUDGET: ("selector", "minAvailable", "maxUnavailable"),
-    NETWORK_POLICY: ("podSelector", "policyTypes", "ingress", "egress"),
+    NETWORK_POLICY: _OF_A_POLICY,
+    CANDIDATE_POLICY: _OF_A_POLICY,
     INGRESS: ("rules", "tls", "defaultBackend"),
     HTTP_ROUTE: ("parentRefs", "hostnames", "rules"),
     # Not `behavior`: users may set it.
@@ -53,6 +58,7 @@ EXACT: Mapping[Child, tuple[str, ...]] = {
 _FILLED_IN: Mapping[Child, frozenset[str]] = {
     SERVICE: frozenset({"nodePort"}),
     PEERS: frozenset({"nodePort"}),
+    CANDIDATE_SERVICE: frozenset({"nodePort"}),
     HTTP_ROUTE: frozenset({"group", "kind", "weight"}),
 }
 """Keys that API servers add inside those fields."""
@@ -71,7 +77,7 @@ def is_stored(kind: Child, desired: Json, live: Json) -> bool:
 
 def removal(kind: Child, desired: Json, live: Json) -> Json:
     """Return the JSON merge patch that removes additions of other writers; empty if there are none."""
-    if kind == DEPLOYMENT:
+    if kind.kind == DEPLOYMENT.kind:
         # Rewrite the containers' lists without the foreign settings, and nothing else of them.
         foreign = foreign_settings(desired, live)
         if not foreign:

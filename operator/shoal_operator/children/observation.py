@@ -50,9 +50,11 @@ class Observation:
     children: Mapping[Child, Json]
     """The objects with the names of the service's children, of any owner."""
     pods: tuple[Json, ...]
-    """Pods of the Deployments."""
+    """Pods of the Deployment with the service's name, which clients' requests reach."""
     slices: tuple[Json, ...] | None = None
     """EndpointSlices of the Service; None where they were not read."""
+    candidate_pods: tuple[Json, ...] = ()
+    """Pods of the candidate's Deployment."""
 
     @property
     def endpoints(self) -> int | None:

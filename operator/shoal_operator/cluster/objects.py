@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from shoal_operator.children.observation import Key, Observation, dig, replica_set_owner
 from shoal_operator.cluster.api_server import APPLY, JSON, MERGE, ApiServer
 from shoal_operator.errors import ApiError, NotLeadingError
-from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, READ_CHILDREN, Child
+from shoal_operator.manifests.desired import CANDIDATE, DEPLOYMENT, ENDPOINT_SLICE, Child, read_children
 from shoal_operator.manifests.labels import (
     FIELD_MANAGER,
     MANAGED_BY,
     MANAGED_BY_LABEL,
     SERVICE_NAME_LABEL,
     batch_selector_text,
+    candidate_selector_text,
     selector_text,
 )
 from shoal_operator.manifests.specs import SERVED
@@ -52,12 +53,13 @@ class KubernetesCluster:
         # Pods and slices by label, children by name, all concurrently.
         pods_path = object_path("v1", "pods", key.namespace)
         slices_path = object_path(ENDPOINT_SLICE.api_version, ENDPOINT_SLICE.plural, key.namespace)
+        kinds = read_children(resource)
         pods, slices, children = await asyncio.gather(
             self._list(pods_path, labelSelector=selector_text(key.name)),
             self._list(slices_path, labelSelector=f"{SERVICE_NAME_LABEL}={key.name}"),
-            asyncio.gather(*(self._get(child_path(kind, key)) for kind in READ_CHILDREN)),
+            asyncio.gather(*(self._get(child_path(kind, key)) for kind in kinds)),
         )
-        found = zip(READ_CHILDREN, children, strict=True)
+        found = zip(kinds, children, strict=True)
         present = {kind: child for kind, child in found if child is not None}
         own = next((each for each in slices if each["metadata"]["name"] == key.name), None)
         if own is None and dig(resource, "spec", "scaling", "minReplicas") == 0:
@@ -65,10 +67,15 @@ class KubernetesCluster:
             own = next(iter(await self._list(slices_path, fieldSelector=f"metadata.name={key.name}")), None)
         if own is not None:
             present[ENDPOINT_SLICE] = own
+        candidates: tuple[Json, ...] = ()
+        if CANDIDATE in present:
+            candidates = await self._list(pods_path, labelSelector=candidate_selector_text(key.name))
         # Labels can be set by any client; the owner reference cannot.
-        deployments = {child.named(key.name) for child in READ_CHILDREN if child.kind == DEPLOYMENT.kind}
-        ours = tuple(pod for pod in pods if replica_set_owner(pod) in deployments)
-        return Observation(resource, present, ours, slices)
+        stable, judged = (
+            tuple(pod for pod in each if replica_set_owner(pod) == child.named(key.name))
+            for each, child in ((pods, DEPLOYMENT), (candidates, CANDIDATE))
+        )
+        return Observation(resource, present, stable, slices, judged)
 
     async def observe_batch(self, key: Key, kind: Child) -> tuple[Json | None, tuple[Json, ...]]:
         pods = self._list(object_path("v1", "pods", key.namespace), labelSelector=batch_selector_text(key.name))

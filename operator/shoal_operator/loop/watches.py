@@ -14,7 +14,15 @@ import kopf
 from shoal_operator.children.observation import Key, controller_of, replica_set_owner
 from shoal_operator.loop.echoes import Echoes
 from shoal_operator.loop.workqueue import Priority
-from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, PEERS, READ_CHILDREN, Kind, resource_names
+from shoal_operator.manifests.desired import (
+    CANDIDATE_SERVICE,
+    DEPLOYMENT,
+    ENDPOINT_SLICE,
+    PEERS,
+    READ_CHILDREN,
+    Kind,
+    resource_names,
+)
 from shoal_operator.manifests.job import KINDS
 from shoal_operator.manifests.labels import BATCH_LABEL, GRAPH_LABEL, SERVICE_LABEL, WATCH_SELECTOR
 from shoal_schema.resource import BATCH_PLURAL, GRAPH_KIND, GRAPH_PLURAL, GROUP, PLURAL, VERSION
@@ -76,9 +84,10 @@ class EventHandlers:
     async def on_endpoints(self, event: Any, **_: Any) -> None:
         """Handle an event of an EndpointSlice of a service's Service."""
         body = event["object"]
-        # The headless Service has the same endpoints: one of the two is enough.
-        headless = PEERS.named(body["metadata"].get("labels", {}).get(SERVICE_LABEL, ""))
-        if (owner := controller_of(body)) and owner["name"] != headless:
+        # The headless Service has the same endpoints: one of the two is enough. A candidate has none of the service's.
+        name = body["metadata"].get("labels", {}).get(SERVICE_LABEL, "")
+        headless = (PEERS.named(name), CANDIDATE_SERVICE.named(name))
+        if (owner := controller_of(body)) and owner["name"] not in headless:
             self._mark([Key(body["metadata"]["namespace"], owner["name"], _plural(body))], event, _SETTLE_S)
 
     async def on_pod(self, event: Any, **_: Any) -> None:

@@ -26,6 +26,7 @@ from shoal_operator.manifests.environment import (
     spec_variables,
     variable,
 )
+from shoal_operator.manifests.revisions import revision_of
 from shoal_operator.manifests.target import Target
 from shoal_schema.fields.declaring import Json, Process, as_json
 from shoal_schema.interfaces.stay import DEFAULT_S
@@ -38,6 +39,8 @@ BATCH, MODEL, PROXY, RUNTIME = "batch", "model", "proxy", "runtime"
 API_KEYS = "api-keys"
 """The volume with the clients' API keys."""
 CA_BUNDLE = "ca-bundle"
+REVISION = "SHOAL_PROXY_REVISION"
+"""The variable with the revision of a pod."""
 _OF_GRAPH = ("SHOAL_PROXY_GRAPH", "SHOAL_PROXY_NAMESPACE")
 """Variables that `proxy.env` cannot override: the spec alone defines the graph."""
 _PROXY_REQUESTS = {"cpu": "100m", "memory": "256Mi"}
@@ -99,6 +102,7 @@ def make_proxy(target: Target) -> Json:
         *([variable("SHOAL_PROXY_RUNTIME_INSTANCES", str(instances))] if instances > 1 else ()),
         *([variable("SHOAL_PROXY_NAMESPACE", target.namespace)] if graph else ()),
         *([variable("SHOAL_PROXY_PEERS", peers)] if target.finds_peers else ()),
+        *_rollout(target),
         *([variable("SHOAL_PROXY_REPLACEMENT_TIMEOUT_S", str(stay_s))] if stay_s else ()),
         *_log_format(target),
         *(variable(name, path) for name, path in tls_files.items()),
@@ -131,6 +135,14 @@ def make_proxy(target: Target) -> Json:
             *proxy.volume_mounts,
         ],
     }
+
+
+def _rollout(target: Target) -> list[Json]:
+    """Return the variables for the comparison of a candidate, with any strategy of the rollout."""
+    if not target.finds_candidates:
+        return []
+    candidates = f"{target.candidate_name}.{target.namespace}.svc:{HTTP_PORT}"
+    return [variable("SHOAL_PROXY_CANDIDATES", candidates), variable(REVISION, revision_of(target.spec))]
 
 
 def keys_secret(spec: InferenceServiceSpec) -> str | None:

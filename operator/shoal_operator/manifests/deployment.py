@@ -14,13 +14,16 @@ from shoal_operator.manifests.containers import (
     tls_volumes,
 )
 from shoal_operator.manifests.labels import (
+    POD_SPEC_ANNOTATION,
+    REVISION_ANNOTATION,
     SPEC_HASH_ANNOTATION,
     TEMPLATE_HASH_ANNOTATION,
     digest,
     make_object,
-    object_labels,
+    pod_labels,
     selector_labels,
 )
+from shoal_operator.manifests.revisions import pod_spec_text, revision_of
 from shoal_operator.manifests.target import Target
 from shoal_schema.fields.declaring import Json, as_json
 
@@ -28,6 +31,8 @@ _SHOWN_CONTAINER = "kubectl.kubernetes.io/default-container"
 """The default container of `kubectl logs` and `kubectl exec`."""
 _WITHOUT_EFFECT_ON_PODS = frozenset({"replicas", "scaling", "route"})
 """Parts of the spec that change no pod."""
+_OF_CANDIDATES = frozenset({"strategy", "steps", "compare", "onFailure", "sticky"})
+"""Parts of `rollout` that change no pod."""
 
 
 def make_deployment(target: Target) -> Json:
@@ -43,14 +48,14 @@ def make_deployment(target: Target) -> Json:
                 "maxSkew": 1,
                 "topologyKey": key,
                 "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": selector_labels(target.name)},
+                "labelSelector": {"matchLabels": selector_labels(target)},
                 "matchLabelKeys": ["pod-template-hash"],
             }
             for key in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
         ]
     template: Json = {
         "metadata": {
-            "labels": {**(pod.labels or {}), **object_labels(target)},
+            "labels": pod_labels(target),
             "annotations": {_SHOWN_CONTAINER: shown, **(pod.annotations or {})},
         },
         "spec": {
@@ -72,19 +77,30 @@ def make_deployment(target: Target) -> Json:
         "revisionHistoryLimit": 2,
         "progressDeadlineSeconds": rollout.progress_deadline_seconds,
         **({"minReadySeconds": rollout.min_ready_seconds} if rollout.min_ready_seconds else {}),
-        "selector": {"matchLabels": selector_labels(target.name)},
+        "selector": {"matchLabels": selector_labels(target)},
         "strategy": {
             "type": "RollingUpdate",
             "rollingUpdate": {"maxSurge": rollout.max_surge, "maxUnavailable": rollout.max_unavailable},
         },
         "template": template,
     }
+    return make_object(target, "Deployment", "apps/v1", annotations=spec_annotations(target), spec=spec)
+
+
+def spec_annotations(target: Target) -> Json:
+    """Return the annotations of a Deployment about the spec of its pods."""
     # Hash only what the user chose: another operator release must not look like a changed spec.
     hashed: Json = {name: value for name, value in as_json(target.spec).items() if name not in _WITHOUT_EFFECT_ON_PODS}
+    if "rollout" in hashed:
+        hashed["rollout"] = {name: value for name, value in hashed["rollout"].items() if name not in _OF_CANDIDATES}
     graph = {"graph": as_json(target.graph)} if target.graph else {}
-    spec_hash = digest({"spec": hashed, "peersTaken": target.peers_name_taken, **graph})
-    annotations = {SPEC_HASH_ANNOTATION: spec_hash}
-    return make_object(target, "Deployment", "apps/v1", annotations=annotations, spec=spec)
+    annotations = {
+        SPEC_HASH_ANNOTATION: digest({"spec": hashed, "peersTaken": target.peers_name_taken, **graph}),
+    }
+    # A graph has no model, so nothing of it is compared.
+    if target.graph is None:
+        annotations |= {REVISION_ANNOTATION: revision_of(target.spec), POD_SPEC_ANNOTATION: pod_spec_text(target.spec)}
+    return annotations
 
 
 def service_account_name(target: Target) -> str:

@@ -6,12 +6,11 @@ from shoal_operator.manifests.containers import BATCH, address_of_pod, field_of,
 from shoal_operator.manifests.deployment import make_init, make_shared_pod_settings, make_volumes
 from shoal_operator.manifests.desired import Child
 from shoal_operator.manifests.environment import ADMIN_PORT, variable
-from shoal_operator.manifests.labels import make_object, object_labels
+from shoal_operator.manifests.labels import make_object, pod_labels
 from shoal_operator.manifests.origin import with_source
 from shoal_operator.manifests.target import Target
 from shoal_schema.fields.declaring import Json
 from shoal_schema.process.settings.operator import OperatorProcess
-from shoal_schema.resource import GROUP
 from shoal_schema.resource.offline import BatchInferenceSpec, Engine
 from shoal_schema.resource.service import InferenceServiceSpec
 
@@ -117,11 +116,9 @@ def _template(target: Target, container: Json, **more: str) -> Json:
     # By default the namespace's default account; its token is not mounted.
     account = {"serviceAccountName": pod.service_account_name} if pod.service_account_name else {}
     spread = pod.topology_spread_constraints
-    # A label of the operator's own domain would make the pod match a service's selector.
-    labels = {name: value for name, value in (pod.labels or {}).items() if not name.startswith(f"{GROUP}/")}
     return {
         "metadata": {
-            "labels": {**labels, **object_labels(target)},
+            "labels": pod_labels(target),
             "annotations": {_SHOWN_CONTAINER: BATCH, **(pod.annotations or {})},
         },
         "spec": {

@@ -14,6 +14,8 @@ FIELD_MANAGER = "shoal-operator"
 """The same in all releases and installs, so that a successor owns the fields of its predecessor."""
 SERVICE_LABEL = f"{GROUP}/inferenceservice"
 BATCH_LABEL = f"{GROUP}/batchinference"
+CANDIDATE_LABEL = f"{GROUP}/candidate"
+"""On a candidate's pods instead of `SERVICE_LABEL`, so that nothing that selects the stable pods selects them."""
 GRAPH_LABEL = f"{GROUP}/inferencegraph"
 """On a graph's objects, in addition to `SERVICE_LABEL`, which selects pods of services and graphs."""
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
@@ -23,12 +25,19 @@ OPERATOR_ANNOTATION = f"{GROUP}/operator"
 TEMPLATE_HASH_ANNOTATION = f"{GROUP}/template-hash"
 SPEC_HASH_ANNOTATION = f"{GROUP}/spec-hash"
 """On a Deployment, outside its template: hash of the spec, the same for all releases of the operator."""
+REVISION_ANNOTATION = f"{GROUP}/revision"
+"""On a Deployment: the revision of its pods (`manifests.revisions`)."""
+POD_SPEC_ANNOTATION = f"{GROUP}/pod-spec"
+"""On a Deployment: the parts of the spec that its pods were made from.
+
+While they differ from the newest spec, the Service has a copy, from which a deleted Deployment is restored.
+"""
 WATCH_SELECTOR = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
 
 
-def selector_labels(name: str) -> Json:
-    """Return the labels that select a service's pods; they are immutable."""
-    return {SERVICE_LABEL: name}
+def selector_labels(target: Target) -> Json:
+    """Return the labels that select a service's stable pods, or those of its candidate; they are immutable."""
+    return {CANDIDATE_LABEL if target.is_candidate else SERVICE_LABEL: target.name}
 
 
 def batch_selector_text(name: str) -> str:
@@ -42,16 +51,36 @@ def selector_text(name: str) -> str:
     return f"{SERVICE_LABEL}={name}"
 
 
+def candidate_selector_text(name: str) -> str:
+    """Return the label selector of the pods of a service's candidate, as text."""
+    return f"{CANDIDATE_LABEL}={name}"
+
+
 def object_labels(target: Target) -> Json:
-    """Return the labels of all objects of a service or a job."""
-    name = target.name
+    """Return the labels of all objects of a service or a job, but not of a candidate's pods."""
+    return {**_shared_labels(target), **_owner_labels(target)}
+
+
+def pod_labels(target: Target) -> Json:
+    """Return the labels of pods: those of the spec, and the operator's own."""
+    # A label of the operator's own domain would make the pod match a selector of a service or a candidate.
+    given = {name: text for name, text in (target.spec.pod.labels or {}).items() if not name.startswith(f"{GROUP}/")}
+    own = selector_labels(target) if target.is_candidate else _owner_labels(target)
+    return {**given, **_shared_labels(target), **own}
+
+
+def _shared_labels(target: Target) -> Json:
     return {
         "app.kubernetes.io/name": "shoal",
-        "app.kubernetes.io/instance": name,
+        "app.kubernetes.io/instance": target.name,
         MANAGED_BY_LABEL: MANAGED_BY,
-        **({BATCH_LABEL: name} if target.batch else selector_labels(name)),
-        **({GRAPH_LABEL: name} if target.graph else {}),
     }
+
+
+def _owner_labels(target: Target) -> Json:
+    if target.batch:
+        return {BATCH_LABEL: target.name}
+    return {SERVICE_LABEL: target.name, **({GRAPH_LABEL: target.name} if target.graph else {})}
 
 
 def make_object(
@@ -69,7 +98,7 @@ def make_object(
         "apiVersion": api_version,
         "kind": kind,
         "metadata": {
-            "name": name or target.name,
+            "name": name or target.child_name,
             "namespace": target.namespace,
             "labels": {**object_labels(target), **(labels or {})},
             "annotations": {**(annotations or {})},

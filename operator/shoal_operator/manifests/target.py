@@ -9,10 +9,12 @@ from shoal_schema.resource import API_VERSION, BATCH_KIND, GRAPH_KIND, KIND
 from shoal_schema.resource.graph import GraphSpec
 from shoal_schema.resource.network import NetworkPolicyMode
 from shoal_schema.resource.offline import BatchInferenceSpec
+from shoal_schema.resource.rollout import RolloutStrategy
 from shoal_schema.resource.service import InferenceServiceSpec
 from shoal_schema.resource.traffic import ScalingMode
 
 PEERS_SUFFIX = "-peers"
+CANDIDATE_SUFFIX = "-candidate"
 _NAME_MAX_LENGTH = 63
 
 
@@ -56,6 +58,38 @@ class Target:
     graph: GraphSpec | None = None
     """The graph that pods run instead of a runtime; ``spec`` has the part that services share."""
 
+    candidate_replicas: int | None = None
+    """Pods to run as the candidate; None for the stable pods."""
+    candidate: "Target | None" = None
+    """The candidate to compare with these pods."""
+    held: bool = False
+    """The pods keep parts of an older spec, which ``spec`` has."""
+
+    @property
+    def is_candidate(self) -> bool:
+        """Whether this is a candidate beside the stable pods."""
+        return self.candidate_replicas is not None
+
+    @property
+    def candidate_name(self) -> str:
+        """Name of the candidate's Deployment, Service and NetworkPolicy."""
+        return self.name + CANDIDATE_SUFFIX
+
+    @property
+    def child_name(self) -> str:
+        """Name of the children: the resource's, or that of its candidate."""
+        return self.candidate_name if self.is_candidate else self.name
+
+    @property
+    def finds_candidates(self) -> bool:
+        """Whether proxies can discover a candidate's pods: False if the name is too long, and for graphs."""
+        return len(self.candidate_name) <= _NAME_MAX_LENGTH and self.graph is None and self.batch is None
+
+    @property
+    def judges(self) -> bool:
+        """Whether changes of the model are judged by a candidate."""
+        return self.spec.rollout.strategy is not RolloutStrategy.ROLLING and self.graph is None
+
     @property
     def peers_name(self) -> str:
         """Name of the headless Service by which replicas discover their peers."""
@@ -65,7 +99,8 @@ class Target:
     def finds_peers(self) -> bool:
         """Whether proxies discover their peers: False if the name is too long, or taken by another owner."""
         fits = len(self.peers_name) <= _NAME_MAX_LENGTH and not self.peers_name_taken
-        return self.defaults.peers and fits and self.graph is None
+        # A candidate's late requests must not run on stable pods.
+        return self.defaults.peers and fits and self.graph is None and not self.is_candidate
 
     @property
     def foreign(self) -> bool:
@@ -95,6 +130,8 @@ class Target:
     @property
     def replicas(self) -> int:
         """Number of pods to run, within the bounds if the operator scales."""
+        if self.candidate_replicas is not None:
+            return self.candidate_replicas
         # An external autoscaler owns spec.replicas.
         scaling = self.spec.scaling
         if scaling is None or scaling.mode is ScalingMode.EXTERNAL:

@@ -16,15 +16,16 @@ from shoal_operator.cluster.interface import Cluster
 from shoal_operator.errors import ApiError
 from shoal_operator.loop.records import Records
 from shoal_operator.loop.workqueue import Outcome, Schedule
-from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, PEERS, SERVICE
+from shoal_operator.manifests.desired import CANDIDATE, DEPLOYMENT, ENDPOINT_SLICE, PEERS, SERVICE, Role
 from shoal_operator.manifests.labels import OPERATOR_ANNOTATION
 from shoal_operator.models.resolution import ModelResolution, stored_version
 from shoal_operator.ownership.conflicts import REPLICAS, WriteLimits, replicas_request, replicas_writer
 from shoal_operator.ownership.installs import CLAIM_ANNOTATION, Ownership, OwnershipStep, decide
-from shoal_operator.reconciliation.planning import Hosts, ModelResolver, Planner
+from shoal_operator.reconciliation.planning import Hosts, Judge, ModelResolver, Planner
 from shoal_operator.reconciliation.reporting import StatusWriter
 from shoal_operator.reconciliation.retries import Retries
 from shoal_operator.reconciliation.writing import ChildWriter
+from shoal_operator.rollout.progress import RolloutProgress
 from shoal_operator.rollout.stays import StayRequest, plan_stays
 from shoal_operator.rollout.upgrading import Upgrading
 from shoal_operator.scaling.load_state import LoadState
@@ -69,6 +70,7 @@ class Reconciler:
         upgrading: decides when a new operator release may replace pods.
         graphs: states of the pods of graphs.
         stays: requests stopping pods to keep serving until a replacement is ready.
+        judging: compares candidates with stable pods.
     """
 
     def __init__(  # noqa: PLR0913 (its seams)
@@ -84,6 +86,7 @@ class Reconciler:
         upgrading: Upgrading,
         graphs: Graphs,
         stays: Stays,
+        judging: Judge,
     ) -> None:
         self._cluster = cluster
         self._install = defaults.namespace
@@ -94,7 +97,8 @@ class Reconciler:
         self._upgrading = upgrading
         self._graphs = graphs
         self._stays = stays
-        self._planner = Planner(defaults, names, scale_to_zero, upgrading)
+        self._judging = judging
+        self._planner = Planner(defaults, names, scale_to_zero, upgrading, judging, utc_now)
         self._status = StatusWriter(cluster, records, utc_now, clock)
         self._children = ChildWriter(cluster, records, self._status, clock)
 
@@ -125,13 +129,21 @@ class Reconciler:
             self._records.drop(key, keep=(Schedule, Ownership, WriteLimits, Retries))
             return Outcome.FAILED
         # The service is this install's.
-        self._records.get(key, CachedService).observe(resource, observation.pods, self._clock())
+        judged = observation.owned(DEPLOYMENT) if RolloutProgress.stored(resource) else None
+        self._records.get(key, CachedService).observe(
+            resource,
+            observation.pods,
+            self._clock(),
+            compares=bool(observation.owned(CANDIDATE)),
+            deployment=judged,
+        )
         evidence = await self._apply(key, observation)
         status = make_status(evidence, self._status.now())
         written = await self._status.write(key, resource, status)
         self._upgrading.observe(key, {**resource, "status": status} if written else resource)
         # Anything incomplete is retried with backoff.
-        complete = written and not (evidence.failures or evidence.conflicts or evidence.peers_obstacle)
+        obstacles = evidence.conflicts or evidence.peers_obstacle or evidence.candidate_obstacle
+        complete = written and not (evidence.failures or obstacles)
         outcome = Outcome.DONE if complete else Outcome.FAILED
         if outcome is Outcome.DONE:
             self._records.put(key, Retries())
@@ -197,6 +209,10 @@ class Reconciler:
         # Write.
         observation, failures = await self._children.execute(key, plan.changes, observation)
         self._hosts.observe(key, observation)
+        # After the writes: a candidate is removed only after the proxies have accepted that none is left.
+        rollout = planned.rollout
+        if not planned.refused and not (planned.resolution and not planned.resolution.resolved):
+            self._judging.follow(key, rollout.assignment(observation) if rollout else None)
         obstacles: list[Conflict | Failure] = [*plan.changes.conflicts, *failures]
         graph_states: Mapping[str, GraphState] = {}
         if target.graph is not None:
@@ -209,9 +225,12 @@ class Reconciler:
             target=target,
             spec_error=planned.refused,
             spec_reason=Reason.NOT_ALLOWED,
-            conflicts=tuple(each for each in plan.changes.conflicts if not _is_of_peers(each)),
-            failures=tuple(each for each in failures if not _is_of_peers(each)),
-            peers_obstacle=next(filter(_is_of_peers, obstacles), None),
+            newest=planned.newest,
+            conflicts=tuple(each for each in plan.changes.conflicts if not _is_apart(each)),
+            failures=tuple(each for each in failures if not _is_apart(each)),
+            peers_obstacle=next((each for each in obstacles if _is_apart(each) and each.kind == PEERS), None),
+            candidate_obstacle=next((each for each in obstacles if _is_apart(each) and each.kind != PEERS), None),
+            rollout=rollout.decision if rollout else None,
             upgrade=plan.upgrade,
             overdue=plan.overdue,
             pending=plan.pending,
@@ -247,6 +266,7 @@ class Reconciler:
             # A status that cannot be written is reported at the end of the reconciliation; pods serve anyway.
 
 
-def _is_of_peers(obstacle: Conflict | Failure) -> bool:
-    """Return whether a conflict or failure affects only request forwarding."""
-    return obstacle.kind == PEERS and not (isinstance(obstacle, Conflict) and obstacle.stale)
+def _is_apart(obstacle: Conflict | Failure) -> bool:
+    """Return whether a conflict or failure affects only request forwarding, or only a candidate."""
+    apart = obstacle.kind == PEERS or obstacle.kind.role is Role.CANDIDATE
+    return apart and not (isinstance(obstacle, Conflict) and obstacle.stale)

@@ -19,7 +19,7 @@ from shoal_schema.fields.declaring import Json
 logger = logging.getLogger(__name__)
 
 _STATUS = "status"
-_NEW_FIELDS = ("images", "upgrade", "precision")
+_NEW_FIELDS = ("images", "upgrade", "precision", "rollout")
 """Fields of the status that an older CustomResourceDefinition does not have; the others are written without them."""
 
 

@@ -15,6 +15,7 @@ from shoal_operator.children.conditions import find
 from shoal_operator.children.observation import Key, dig
 from shoal_operator.children.pods import template_hash
 from shoal_operator.manifests.containers import PROXY, RUNTIME
+from shoal_operator.manifests.deployment import spec_annotations
 from shoal_operator.manifests.desired import Child
 from shoal_operator.manifests.labels import SPEC_HASH_ANNOTATION
 from shoal_operator.manifests.target import Target
@@ -133,7 +134,7 @@ def keep_pods(target: Target, children: Mapping[Child, Json], deployment: Json, 
 
     If this operator's pod template differs from the Deployment's only in its images, the Deployment is written with its
     current images, which corrects changes by other writers. If more differs, another release wrote the template: then
-    only the Deployment's replicas and spec hash are written.
+    only the Deployment's replicas and annotations about the spec are written.
 
     Args:
         target: the service, with this operator's images.
@@ -145,5 +146,4 @@ def keep_pods(target: Target, children: Mapping[Child, Json], deployment: Json, 
     body = changes.deployment
     if body is None or _template_of(body) == _template_of(deployment):
         return changes
-    spec_hash = body["metadata"]["annotations"][SPEC_HASH_ANNOTATION]
-    return changes.keeping_pods(deployment, target.replicas, {SPEC_HASH_ANNOTATION: spec_hash})
+    return changes.keeping_pods(deployment, target.replicas, spec_annotations(target))

@@ -53,7 +53,7 @@ class ScalingContext:
     start_s: float | None = None
     """Start time of a replica (s); None before the first start."""
     rolling: bool = False
-    """Pods of two templates exist."""
+    """Pods of two templates exist, or a candidate beside the stable pods."""
     unschedulable: int = 0
     """Pods that fit no node."""
 

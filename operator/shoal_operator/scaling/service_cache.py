@@ -12,6 +12,7 @@ from shoal_operator.children.observation import dig
 from shoal_operator.children.pods import is_leaving, is_ready, runs, scheduling_problem, template_hash
 from shoal_operator.manifests.containers import PROXY
 from shoal_operator.manifests.environment import runtime_concurrency
+from shoal_operator.manifests.revisions import spec_of_pods
 from shoal_operator.manifests.specs import service_spec
 from shoal_operator.ownership.conflicts import replicas_writer
 from shoal_operator.scaling.decision import ScalingContext
@@ -67,20 +68,31 @@ class CachedService:
         """Whether the service needs the load of its pods: it scales, or has an objective."""
         return self.scaled is not None or self.has_objective
 
-    def observe(self, resource: Json, pods: Iterable[Json], now_s: float = 0.0) -> None:
+    def observe(
+        self,
+        resource: Json,
+        pods: Iterable[Json],
+        now_s: float = 0.0,
+        *,
+        compares: bool = False,
+        deployment: Json | None = None,
+    ) -> None:
         """Replace the cached service and pods by those of a reconciliation.
 
         Replicas that the operator wrote after the reconciliation's read stay.
 
         Args:
             resource: the service.
-            pods: all pods of its Deployments.
+            pods: all pods of its Deployment, without those of a candidate, which do not scale.
             now_s: monotonic time (s).
+            compares: the service has a candidate.
+            deployment: Deployment of a service whose changes are judged, as its pods may have an older spec.
         """
         pods = [pod for pod in pods if not is_leaving(pod)]
         # An invalid spec changes nothing: existing pods continue to scale by the previous spec.
         with suppress(SpecError):
             spec = service_spec(resource)
+            spec = spec if deployment is None else spec_of_pods(spec, deployment)
             self.has_objective = spec.batching.latency_objective_milliseconds is not None
             scaled, known = scaled_service(spec, resource["metadata"]), self.scaled
             if scaled is None or known is None or known.uid != scaled.uid or known.generation <= scaled.generation:
@@ -93,7 +105,7 @@ class CachedService:
         self._start_times.observe({dig(pod, "metadata", "uid", default=""): is_ready(pod) for pod in pods}, now_s)
         self.context = ScalingContext(
             start_s=self._start_times.start_s,
-            rolling=len({template_hash(pod) for pod in pods}) > 1,
+            rolling=len({template_hash(pod) for pod in pods}) > 1 or compares,
             unschedulable=sum(scheduling_problem(pod) is not None for pod in pods if not is_ready(pod)),
         )
 

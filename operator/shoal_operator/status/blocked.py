@@ -28,7 +28,7 @@ def spec_invalid(evidence: Evidence) -> Verdict | None:
     if not evidence.followed:
         return Status.FALSE, evidence.spec_reason, evidence.spec_error
     refused = [f for f in evidence.failures if f.code in (400, 422)]
-    return _failed(refused[0]) if refused else None
+    return failed(refused[0]) if refused else None
 
 
 def spec_misread(evidence: Evidence) -> Verdict | None:
@@ -38,7 +38,8 @@ def spec_misread(evidence: Evidence) -> Verdict | None:
     """
     if dropped := dropped_fields(evidence.observation.resource):
         return Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped)
-    if evidence.target is not None and (faults := broken_rules(evidence.target.spec, "spec")):
+    newest = evidence.newest or evidence.target
+    if newest is not None and (faults := broken_rules(newest.spec, "spec")):
         text = f"{'; '.join(faults)}. The API server may reject the next change of the spec: correct the fields with it"
         return Status.FALSE, Reason.RULE_BROKEN, text
     return None
@@ -71,10 +72,11 @@ def model_resolved(evidence: Evidence) -> Verdict | None:
 
 def name_taken(evidence: Evidence) -> Verdict | None:
     """Report that an object with a child's name has another owner."""
-    return _taken(evidence.conflicts[0], evidence.kind) if evidence.conflicts else None
+    return taken_name(evidence.conflicts[0], evidence.kind) if evidence.conflicts else None
 
 
-def _taken(conflict: Conflict, own: str) -> Verdict:
+def taken_name(conflict: Conflict, own: str) -> Verdict:
+    """Return the verdict on an object that has the name of a child, but another owner."""
     what = f"{conflict.kind.kind} {conflict.name}"
     if conflict.stale:
         text = f"waiting for the deletion of the {what} of a deleted {own} of this name"
@@ -92,7 +94,8 @@ def _taken(conflict: Conflict, own: str) -> Verdict:
     )
 
 
-def _failed(failure: Failure) -> Verdict:
+def failed(failure: Failure) -> Verdict:
+    """Return the verdict on a write that failed, was changed or was not attempted."""
     if failure.undone:
         reason = Reason.ANOTHER_OPERATOR
     elif failure.at_admission:
@@ -105,7 +108,7 @@ def _failed(failure: Failure) -> Verdict:
 def peers_service_taken(evidence: Evidence) -> Verdict | None:
     """Report that replicas cannot discover their peers."""
     if isinstance(evidence.peers_obstacle, Failure):
-        return _failed(evidence.peers_obstacle)
+        return failed(evidence.peers_obstacle)
     if evidence.peers_obstacle is None:
         return None
     text = (
@@ -119,7 +122,7 @@ def taken(*kinds: Child) -> Check:
     """Return a check for children of these kinds that have another owner."""
 
     def check(evidence: Evidence) -> Verdict | None:
-        return next((_taken(each, evidence.kind) for each in evidence.conflicts if each.kind in kinds), None)
+        return next((taken_name(each, evidence.kind) for each in evidence.conflicts if each.kind in kinds), None)
 
     return check
 
@@ -130,8 +133,8 @@ def missing(kind: Child) -> Check:
     def check(evidence: Evidence) -> Verdict | None:
         if evidence.observation.owned(kind):
             return None
-        failed = (_failed(failure) for failure in evidence.failures if failure.kind == kind)
-        held = taken(kind)(evidence) or next(failed, None)
+        failures = (failed(failure) for failure in evidence.failures if failure.kind == kind)
+        held = taken(kind)(evidence) or next(failures, None)
         return held or (None if evidence.followed else spec_invalid(evidence))
 
     return check
@@ -150,7 +153,7 @@ def claimed(evidence: Evidence) -> Verdict | None:
 
 def undone_write(evidence: Evidence) -> Verdict | None:
     """Report that another writer undoes the operator's writes."""
-    return next((_failed(failure) for failure in evidence.failures if failure.undone), None)
+    return next((failed(failure) for failure in evidence.failures if failure.undone), None)
 
 
 def apply_failed(evidence: Evidence) -> Verdict | None:
@@ -158,12 +161,12 @@ def apply_failed(evidence: Evidence) -> Verdict | None:
     # Failures of these kinds have conditions of their own.
     reported = (HTTP_ROUTE, INGRESS, HPA, SCALED_OBJECT)
     others = [f for f in evidence.failures if f.kind not in reported and not f.at_admission]
-    return _failed(others[0]) if others else None
+    return failed(others[0]) if others else None
 
 
 def changed_at_admission(evidence: Evidence) -> Verdict | None:
     """Report that an admission policy changes the operator's writes."""
-    return next((_failed(failure) for failure in evidence.failures if failure.at_admission), None)
+    return next((failed(failure) for failure in evidence.failures if failure.at_admission), None)
 
 
 def failure_text(failure: Failure) -> str:

@@ -10,6 +10,7 @@ from shoal_operator.manifests.desired import DEPLOYMENT, HTTP_ROUTE, INGRESS, SE
 from shoal_operator.status import blocked, graphs, pods, reports, routes, scaling
 from shoal_operator.status.blocked import Check, Verdict
 from shoal_operator.status.evidence import Evidence
+from shoal_operator.status.rollouts import candidate_judged
 from shoal_operator.status.upgrades import upgraded
 from shoal_schema.fields.declaring import Json
 from shoal_schema.resource import GRAPH_KIND
@@ -141,6 +142,7 @@ def evaluate_conditions(evidence: Evidence) -> list[Condition]:
         ConditionType.PEERS_FOUND: blocked.peers_service_taken(evidence),
         ConditionType.ROWS_INDEPENDENT: _first(_ROWS, evidence),
         ConditionType.SAME_PRECISION: _first(_PRECISION, evidence),
+        ConditionType.CANDIDATE_JUDGED: candidate_judged(evidence),
     }
     return [*conditions, *(Condition(kind, *verdict) for kind, verdict in exceptional.items() if verdict)]
 

@@ -14,14 +14,16 @@ _ANNOUNCED = (ConditionType.READY, ConditionType.SAME_PRECISION)
 
 
 def transitions(before: Sequence[Json], after: Sequence[Json]) -> list[ServiceEvent]:
-    """Return the Events: one for each change of Ready or of the precision, and one for each new failure."""
+    """Return the Events: one for each new failure, and for each change of Ready, the precision or a verdict."""
     # One Event for conditions that share reason and message.
     found: dict[tuple[str, str], ServiceEvent] = {}
     for condition in after:
         old = find(list(before), ConditionType(condition["type"])) or {}
         same = (old.get("status"), old.get("reason")) == (condition["status"], condition["reason"])
         warning = condition["reason"] in FAILURES
-        if same or not (warning or condition["type"] in _ANNOUNCED):
+        # A service without a candidate yet has no verdict.
+        judged = condition["type"] == ConditionType.CANDIDATE_JUDGED and old
+        if same or not (warning or judged or condition["type"] in _ANNOUNCED):
             continue
         key = (condition["reason"], condition["message"])
         found[key] = ServiceEvent(warning, Reason(condition["reason"]), condition["message"])

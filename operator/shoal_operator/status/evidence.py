@@ -11,6 +11,7 @@ from shoal_operator.children.pods import Problem, find_problem, is_leaving, temp
 from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.manifests.target import Target
 from shoal_operator.models.resolution import ModelResolution
+from shoal_operator.rollout.steps import Decision
 from shoal_operator.rollout.upgrade import Upgrade
 from shoal_operator.scaling.report import ScalingReport
 from shoal_schema.fields.declaring import Json
@@ -27,7 +28,9 @@ class Evidence:
 
     observation: Observation
     target: Target | None
-    """None if the spec is invalid."""
+    """The stable pods; None if the spec is invalid."""
+    newest: Target | None = None
+    """The pods of the newest spec, which may be a candidate's; None: those of ``target``."""
     spec_error: str = ""
     """Error of a spec that is invalid or not allowed; existing objects are kept."""
     spec_reason: Reason = Reason.INVALID_SPEC
@@ -52,6 +55,10 @@ class Evidence:
     """Field manager that resets the Deployment's replicas, so that they are left to it; empty without any."""
     peers_obstacle: Conflict | Failure | None = None
     """Why replicas cannot discover their peers. No other condition depends on it."""
+    candidate_obstacle: Conflict | Failure | None = None
+    """Why a candidate cannot run. Only the condition about candidates depends on it."""
+    rollout: Decision | None = None
+    """The rollout of a service whose changes are judged; None also for an invalid spec."""
     upgrade: Upgrade | None = None
     """The upgrade in progress to this operator's images and template."""
     overdue: bool = False
@@ -63,6 +70,11 @@ class Evidence:
     def followed(self) -> bool:
         """Whether the newest spec is valid and allowed, so that it is applied."""
         return self.target is not None and not self.spec_error
+
+    @property
+    def held(self) -> bool:
+        """Whether the stable pods keep an older revision than the newest spec."""
+        return self.rollout is not None and not self.rollout.applied
 
     @property
     def kind(self) -> str:

@@ -13,7 +13,7 @@ from shoal_operator.status.evidence import Evidence
 from shoal_operator.status.scaling import scaled_to_zero
 from shoal_operator.status.startup_advice import proxy_advice, waiting_advice
 from shoal_schema.fields.declaring import Json
-from shoal_schema.resource.conditions import Reason, Status
+from shoal_schema.resource.conditions import ConditionType, Reason, Status
 
 
 def pods_rejected(evidence: Evidence) -> Verdict | None:
@@ -96,6 +96,8 @@ def complete(evidence: Evidence) -> Verdict:
     """Report that all pods are ready with the newest spec, or none should run."""
     if not evidence.wanted:
         return Status.TRUE, Reason.COMPLETE, "no pod runs; the next one has the newest spec"
+    if evidence.held:
+        return Status.TRUE, Reason.COMPLETE, f"all pods have the stable revision, not the newest spec ({_JUDGED})"
     return Status.TRUE, Reason.COMPLETE, "all pods have the newest spec"
 
 
@@ -190,9 +192,14 @@ def unless_served(check: Check) -> Check:
     return lambda evidence: None if evidence.served else check(evidence)
 
 
-def ready(_: Evidence) -> Verdict:
-    """Report that the newest spec is served."""
+def ready(evidence: Evidence) -> Verdict:
+    """Report that the newest spec is served, or the stable revision while a candidate is compared."""
+    if evidence.held:
+        return Status.TRUE, Reason.READY, f"the stable revision is served; the newest spec is not ({_JUDGED})"
     return Status.TRUE, Reason.READY, "the newest spec is served"
+
+
+_JUDGED = f"the condition {ConditionType.CANDIDATE_JUDGED} states why"
 
 
 def _deployment_condition(evidence: Evidence, kind: str) -> Json:

@@ -10,6 +10,7 @@ from shoal_operator.models.resolution import stored_resolution
 from shoal_operator.status.blocked import advice
 from shoal_operator.status.conditions import POLICIES, evaluate_conditions, left_out
 from shoal_operator.status.evidence import Evidence
+from shoal_operator.status.rollouts import rollout_status
 from shoal_operator.status.upgrades import upgrade_status
 from shoal_schema.fields.declaring import Json
 from shoal_schema.resource.conditions import ConditionType, Reason, Status
@@ -55,6 +56,7 @@ def make_status(evidence: Evidence, now: str) -> Json:
         **({"precision": precision} if precision else {}),
         **({"activator": room} if room else {}),
         **upgrade_status(evidence, ready=ready),
+        **rollout_status(evidence),
         "conditions": [stamped(item, previous, generation, now) for item in conditions],
     }
 
@@ -73,7 +75,7 @@ def plain_status(resource: Json, why: str, now: str) -> Json:
     generation = resource["metadata"].get("generation", 0)
     stored = dig(resource, "status", default={})
     # State that a restart of the operator reads back.
-    kept = {name: stored[name] for name in ("model", "images", "upgrade") if name in stored}
+    kept = {name: stored[name] for name in ("model", "images", "upgrade", "rollout") if name in stored}
     ready = stamped(condition, stored.get("conditions", []), generation, now)
     return {"observedGeneration": generation, **kept, "conditions": [ready]}
 

@@ -77,8 +77,8 @@ class PendingRequest:
 
     __slots__ = (
         "arrived_s", "burst", "client", "deadline_s", "deliver", "dequeued_rows", "errors", "finished", "forwarded",
-        "inputs", "key", "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "returned_by_peer", "rows",
-        "size_bytes", "soft_deadline_s", "span", "timing", "trace", "turn_s",
+        "inputs", "key", "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "returned_by_peer",
+        "revision", "rows", "shadow", "size_bytes", "soft_deadline_s", "span", "sticky", "timing", "trace", "turn_s",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (a dataclass would do, but mypyc does not compile what that generates)
@@ -124,6 +124,12 @@ class PendingRequest:
         """Whether a peer forwarded it: it is not forwarded again."""
         self.returned_by_peer = False
         """Whether a peer sent it back: it is not forwarded again."""
+        self.revision = b""
+        """Revision of the pods that serve it, while the service has a candidate."""
+        self.shadow = False
+        """Whether it is a batch of the stable revision that runs here for comparison: no client waits for it."""
+        self.sticky = b""
+        """The value that assigns its client to a revision."""
         self.resolved = False
         self.client: AuthenticatedClient | None = None
         """The client's account, where access is limited."""

@@ -35,6 +35,7 @@ from shoal_proxy.batching.rates import Throughput, Traffic
 from shoal_proxy.batching.recovery import BatchRetries, Coalescing, SuspectPayloads
 from shoal_proxy.batching.row_checks.checks import RowChecks, RowViolation
 from shoal_proxy.batching.row_checks.samples import SamplingRules
+from shoal_proxy.batching.row_checks.suspicion import RowCheck
 from shoal_proxy.errors import BatchTooLarge, DeadlineExceeded, InvalidRequest, ModelFailed, Overloaded, ProxyError
 from shoal_proxy.model.signature import ModelSignature
 from shoal_schema.interfaces.metrics import RejectionReason
@@ -308,20 +309,33 @@ class Scheduler:
         checks, batcher = self.checks, self.batcher
         if checks is None:
             return None
-        busy = self.queue.requests > 0 or len(batcher.running) > 0 or len(self._pieces) > 0
+        busy = not self.is_idle
         if not checks.is_possible(now_s, busy=busy):
             return None
-        # The share of the device that clients need, at full batches.
-        load, shapes = 0.0, batcher.tables.last_shapes
-        if shapes is not None:
-            row_s = batcher.row_s(BatchKey(shapes=shapes))
-            load = self.traffic.offered_rows_per_s * row_s / batcher.limits.in_flight
-        check = checks.next_check(batcher, now_s, load=load, busy=busy)
+        check = checks.next_check(batcher, now_s, load=self.device_load, busy=busy)
         if check is None:
             return None
         key, rows = check.samples[0].batch.group[0], len(check.samples)
         timeout_s = checks.timeout_s(batcher.tables[key].p95_s(rows))
         return batcher.start_batch(check.batch(now_s, timeout_s), now_s, check)
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether no rows wait or run."""
+        return not (self.queue.requests or self.batcher.running or self._pieces)
+
+    @property
+    def device_load(self) -> float:
+        """Return the share of the device that clients need, at full batches."""
+        shapes = self.batcher.tables.last_shapes
+        if shapes is None:
+            return 0.0
+        row_s = self.batcher.row_s(BatchKey(shapes=shapes))
+        return self.traffic.offered_rows_per_s * row_s / self.batcher.limits.in_flight
+
+    def start_again(self, batch: Batch, now_s: float) -> RunningBatch:
+        """Start a completed batch a second time, for no client."""
+        return self.batcher.start_batch(batch, now_s, RowCheck([], 0))
 
     @property
     def check_s(self) -> float:

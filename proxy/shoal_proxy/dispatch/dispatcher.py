@@ -17,6 +17,7 @@ from shoal_proxy.batching.pending import NEVER_S, Delivery, Outcome, PendingRequ
 from shoal_proxy.batching.policy import WaitUntil
 from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.dispatch.alarm import Alarm
+from shoal_proxy.dispatch.candidate_link import CandidateLink
 from shoal_proxy.dispatch.forwarding import RequestForwarder
 from shoal_proxy.dispatch.link import BatchResponse, ModelLink
 from shoal_proxy.dispatch.unread import UnreadResponses
@@ -74,8 +75,13 @@ class Dispatcher:
         """Forwards requests to peers; None if there are none."""
         if forwarder is not None:
             scheduler.forwards_late = True
-            forwarder.on_ended = self._check_settled
-            forwarder.on_returned = self._readmit
+            forwarder.on_ended = self.check_settled
+            forwarder.on_returned = self.readmit
+        self._candidates: CandidateLink | None = None
+        self.comparing = False
+        """Whether a rollout compares a candidate with this revision."""
+        self.revision = b""
+        """Revision of this pod, for the requests that it serves while ``comparing``."""
         self.tracer: Tracer | None = None
         """Traces batches with sampled requests; None if tracing is disabled."""
         self.recorder = Recorder()
@@ -86,8 +92,13 @@ class Dispatcher:
     @property
     def settled(self) -> bool:
         """Return whether no request is queued, running or forwarded."""
-        given = self._forwarder is not None and self._forwarder.has_forwarded
+        given = self._forwarder is not None and self._forwarder.requests.has_forwarded
+        given = given or (self._candidates is not None and self._candidates.has_forwarded)
         return self.scheduler.settled and not self._tasks and not given
+
+    def set_candidates(self, candidates: CandidateLink) -> None:
+        """Set the link to a candidate's pods; it has no effect while ``comparing`` is not set."""
+        self._candidates = candidates
 
     @property
     def supports_binary(self) -> bool:
@@ -151,6 +162,11 @@ class Dispatcher:
         """
         if self.recorder.active:
             self.recorder.arrived(pending)
+        if self.comparing:
+            pending.revision = self.revision
+            assert self._candidates is not None
+            if self.accepts_requests and self._candidates.forward(pending, self._link.signature):
+                return
         if self._forwarder is not None and self._forward_on_arrival(self._forwarder, pending):
             return
         self._admit(pending, pending.arrived_s)
@@ -171,7 +187,9 @@ class Dispatcher:
 
     def cancel(self, pending: PendingRequest) -> None:
         """Cancel a request whose client has disconnected."""
-        if self._forwarder is not None and self._forwarder.cancel(pending):
+        if (self._forwarder is not None and self._forwarder.requests.cancel(pending)) or (
+            self._candidates is not None and self._candidates.cancel(pending)
+        ):
             self._metrics.rejected(RejectionReason.CANCELLED)
             return
         if self.scheduler.cancel(pending):
@@ -186,7 +204,9 @@ class Dispatcher:
         for task in self._tasks:
             task.cancel()
         if self._forwarder is not None:
-            self._forwarder.fail_all()
+            self._forwarder.requests.fail_all()
+        if self._candidates is not None:
+            self._candidates.fail_all()
 
     def load(self, now_s: float, *, peer: bool = False) -> OrcaReport | None:
         """Return a report of this replica's load.
@@ -273,7 +293,7 @@ class Dispatcher:
                 raise error
             self.scheduler.traffic.arrived_rows += pending.rows
             return True
-        # Forwarded while there is time for it; if the peer does not run it, it comes back by `_readmit`.
+        # Forwarded while there is time for it; if the peer does not run it, it comes back by `readmit`.
         if pending.forwarded or not self.scheduler.would_be_late(pending, pending.arrived_s):
             return False
         if not forwarder.forward(pending, None, self._link.signature):
@@ -282,15 +302,16 @@ class Dispatcher:
         self.scheduler.traffic.forwarded_rows += pending.rows
         return True
 
-    def _readmit(self, pending: PendingRequest) -> None:
-        """Admit a request that a peer did not run, as if it had not been forwarded."""
+    def readmit(self, pending: PendingRequest) -> None:
+        """Admit a request that another replica did not run, as if it had not been forwarded."""
         pending.returned_by_peer = True
         try:
             self._admit(pending, time.monotonic())
         except ProxyError as error:
             self._deliver([pending.resolve(error)])
 
-    def _check_settled(self) -> None:
+    def check_settled(self) -> None:
+        """Call `on_settled` if no request is queued, running or forwarded."""
         if self.settled:
             self.on_settled()
 
@@ -311,7 +332,7 @@ class Dispatcher:
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._check_settled()
+        self.check_settled()
 
     async def _run(self, running: RunningBatch, signature: ModelSignature) -> None:
         """Run one batch; every request gets an outcome, also after errors."""
@@ -352,12 +373,7 @@ class Dispatcher:
         """
         failed = True
         try:
-            try:
-                sent = await self._link.exchange(check.batch, signature, self._uncounted)
-            finally:
-                self.scheduler.record_finished(check, time.monotonic())
-                self._send_due()
-            await asyncio.sleep(0)
+            sent = await self.run_unseen(check, signature)
             result = sent.result(signature)
             violation = self.scheduler.complete_check(check, result, signature, completed_s=sent.completed_s)
             failed = False
@@ -371,6 +387,20 @@ class Dispatcher:
             if failed:
                 self.scheduler.fail_check(check, time.monotonic())
         self._send_soon()
+
+    async def run_unseen(self, running: RunningBatch, signature: ModelSignature) -> BatchResponse:
+        """Run a batch for which no client waits, and that no client metric counts.
+
+        Raises:
+            ProxyError: the batch failed.
+        """
+        try:
+            sent = await self._link.exchange(running.batch, signature, self._uncounted)
+        finally:
+            self.scheduler.record_finished(running, time.monotonic())
+            self._send_due()
+        await asyncio.sleep(0)
+        return sent
 
     def _results(self, running: RunningBatch, sent: BatchResponse, signature: ModelSignature) -> Sequence[Delivery]:
         """Return the outcomes of a batch's requests."""
@@ -386,6 +416,9 @@ class Dispatcher:
         deliveries = self.scheduler.complete_batch(
             running, result, signature, completed_s=sent.completed_s, timing=timing
         )
+        if self.comparing:
+            assert self._candidates is not None
+            self._candidates.batch_completed(running, sent, result, signature, deliveries)
         now_s = time.monotonic()
         self._metrics.returned(deliveries, now_s)
         self._metrics.executions.record(
@@ -414,12 +447,15 @@ class Dispatcher:
             )
             self._send_soon()
         self._metrics.returned(failure.deliveries, now_s)
+        if self.comparing:
+            assert self._candidates is not None
+            self._candidates.requests_ended(failure.deliveries)
         self._deliver(failure.deliveries)
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> None:
         for pending, outcome in deliveries:
             _deliver_one(pending, outcome)
-        self._check_settled()
+        self.check_settled()
 
     def _deliver_while_room(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
         """Deliver results until the limit of unread responses is reached.
@@ -431,7 +467,7 @@ class Dispatcher:
             if unread.full:
                 return deliveries[number:]
             _deliver_one(pending, outcome)
-        self._check_settled()
+        self.check_settled()
         return ()
 
     def _runtime_changed(self) -> None:
@@ -461,7 +497,12 @@ class Dispatcher:
             self._deadline_timer = self._loop.call_later(delay_s, self._expire)
 
     def _expire(self) -> None:
-        self._deliver(self.scheduler.expire(time.monotonic()))
+        expired = self.scheduler.expire(time.monotonic())
+        if self.comparing:
+            assert self._candidates is not None
+            # Those that waited in the queue say nothing about the model.
+            self._candidates.requests_ended([each for each in expired if each[0].may_have_run])
+        self._deliver(expired)
         self._arm_deadline()
 
 

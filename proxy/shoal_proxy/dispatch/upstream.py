@@ -41,9 +41,10 @@ class Upstream:
         certificate: certificate that a peer must show, which is also this replica's own.
         tls: TLS context for an HTTPS server.
         room: memory limit of responses; None trusts the server.
+        connect_s: time limit (s) of a connection attempt, besides the deadline of its request.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each with its name)
         self,
         address: Address,
         model_name: str,
@@ -52,11 +53,13 @@ class Upstream:
         certificate: Certificate | None = None,
         tls: ssl.SSLContext | None = None,
         room: ResponseMemory | None = None,
+        connect_s: float = NEVER_S,
     ) -> None:
         self._address = address
         self._certificate = certificate
         self._tls = tls
         self._room = room
+        self._connect_s = connect_s
         self._on_lost = on_lost
         self._connections: set[RuntimeConnection] = set()
         self._idle: list[RuntimeConnection] = []
@@ -118,14 +121,16 @@ class Upstream:
         """
         return parse_metadata(with_pad_buckets(await self.metadata(), pad_buckets))
 
-    async def metadata(self) -> dict[str, Any]:
+    async def metadata(self, extra: Sequence[tuple[bytes, bytes]] = ()) -> dict[str, Any]:
         """Return the model's V2 metadata.
+
+        ``extra`` are further headers of the request.
 
         Raises:
             SignatureError: the runtime has no such model.
             RuntimeUnavailable: the model is not ready.
         """
-        response = await self._get(self._model_path)
+        response = await self._get(self._model_path, extra)
         if response.status == RuntimeUnavailable.status:
             raise RuntimeUnavailable(decode_failure(response.status, response.body).message)
         if response.status != 200:
@@ -167,8 +172,9 @@ class Upstream:
         for connection in list(self._connections):
             connection.close()
 
-    async def _get(self, path: bytes) -> RuntimeResponse:
-        return await self._exchange(b"GET %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (path, self._host), [], NEVER_S)
+    async def _get(self, path: bytes, extra: Sequence[tuple[bytes, bytes]] = ()) -> RuntimeResponse:
+        lines = b"".join([b"%b: %b\r\n" % header for header in extra])
+        return await self._exchange(b"GET %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (path, self._host, lines), [], NEVER_S)
 
     async def _exchange(self, head: bytes, parts: Sequence[bytes | memoryview], deadline_s: float) -> RuntimeResponse:
         # The connection used last is taken first, so that superfluous ones age and are closed.
@@ -180,8 +186,15 @@ class Upstream:
             last = self._idle.pop()
             connection = last if last.usable else None
         if connection is None:
-            async with asyncio.timeout(None if deadline_s == NEVER_S else max(0.0, deadline_s - time.monotonic())):
-                connection = await self._connect()
+            left_s = NEVER_S if deadline_s == NEVER_S else max(0.0, deadline_s - time.monotonic())
+            allowed_s = min(left_s, self._connect_s)
+            try:
+                async with asyncio.timeout(None if allowed_s == NEVER_S else allowed_s):
+                    connection = await self._connect()
+            except TimeoutError:
+                if left_s <= self._connect_s:
+                    raise
+                raise NotExecuted(f"no connection to {self._address} within {self._connect_s:g} s") from None
         response = await connection.exchange(head, parts, deadline_s)
         if connection.usable and not self._closed:
             connection.idle_since_s = time.monotonic()

@@ -32,6 +32,7 @@ class ConnectionLimits:
         max_age_s: float = 0.0,
         unread: UnreadResponses | None = None,
         closes_busy: bool = False,
+        read_paths: frozenset[bytes] = frozenset(),
     ) -> None:
         self.timeouts = timeouts
         self.metrics = metrics
@@ -45,6 +46,8 @@ class ConnectionLimits:
         """The parts of responses that clients have not read."""
         self.closes_busy = closes_busy
         """Whether a busy connection is closed for a new one at the limit, if none is idle."""
+        self.read_paths = read_paths
+        """Paths, other than infer routes, whose handlers read the body of a request; other bodies are dropped."""
         self.members: set[Any] = set()
         """The admitted open connections."""
         self.rejected_connections = 0

@@ -23,7 +23,6 @@ from shoal_proxy.errors import (
 )
 from shoal_proxy.http.connection_limits import NO_EVENT, ConnectionLimits, RejectedRequest
 from shoal_proxy.http.timed_protocol import BODY, HEAD, IGNORED, NOTHING, TimedProtocol
-from shoal_schema.interfaces.protocols import HTTP, expand
 from shoal_schema.wire.framing import FramingError, check_head, check_repeated, check_upgrade, without_upgrade
 
 logger = logging.getLogger(__name__)
@@ -32,9 +31,6 @@ ERROR_BY_STATUS: Final[dict[int, type[ProxyError]]] = {
     error.status: error for error in (InvalidRequest, HeadTooLarge, NotImplementedHere, VersionNotSupported)
 }
 """The error for each status of a `FramingError`."""
-
-_READ: Final = frozenset(path.encode() for page in HTTP.pages if page.reads_body for path in expand(page.path))
-"""Paths whose handlers read their bodies."""
 
 
 class FramedProtocol(TimedProtocol):
@@ -181,7 +177,7 @@ class FramedProtocol(TimedProtocol):
         self.meter.body_bytes += len(body)
         if self.meter.body_bytes > self.limits.max_body_bytes:
             raise self._too_large()
-        if self.url in _READ:
+        if self.url in self.limits.read_paths:
             super().on_body(body)
 
     def on_message_complete(self) -> None:

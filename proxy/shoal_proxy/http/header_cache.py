@@ -54,11 +54,13 @@ class QueueParameters:
         trace: trace headers.
         forwarded: whether a peer sent the request.
         load_format: format of the load report in the response; 0 for no report.
+        shadow: whether the request is a batch that runs here for comparison only.
+        sticky: the value that assigns the client to a revision.
     """
 
-    __slots__ = ("forwarded", "forwarded_headers", "lane", "load_format", "timeout_s", "trace")
+    __slots__ = ("forwarded", "forwarded_headers", "lane", "load_format", "shadow", "sticky", "timeout_s", "trace")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each with its name)
         self,
         timeout_s: float,
         lane: LaneKey,
@@ -67,6 +69,8 @@ class QueueParameters:
         *,
         forwarded: bool = False,
         load_format: int = 0,
+        shadow: bool = False,
+        sticky: bytes = b"",
     ) -> None:
         self.timeout_s = timeout_s
         self.lane = lane
@@ -74,6 +78,8 @@ class QueueParameters:
         self.trace = trace
         self.forwarded = forwarded
         self.load_format = load_format
+        self.shadow = shadow
+        self.sticky = sticky
 
 
 class RequestHead:

@@ -55,6 +55,8 @@ from shoal_schema.interfaces.headers import (
     LOAD_FORMAT,
     PRIORITY,
     REQUEST_ID,
+    REVISION,
+    SHADOW,
     TIMEOUT_MS,
     TRACEPARENT,
     TRACESTATE,
@@ -64,6 +66,11 @@ from shoal_schema.interfaces.protocols import HTTP
 
 logger = logging.getLogger(__name__)
 
+SHADOW_LABEL = "shadow"
+"""Label in metrics, instead of the protocol, of batches that run here for comparison only."""
+SHADOW_LEVEL = 9
+"""The lowest priority."""
+_REVISION_LINE = f"{REVISION}: %b\r\n".encode()
 CHALLENGE = b"www-authenticate: Bearer\r\n"
 _ACCEPTED_CODINGS = b"accept-encoding: %b\r\n" % CODINGS
 _MIN_TIMEOUT_S, _MAX_TIMEOUT_S = 1e-6, 3600.0
@@ -74,8 +81,10 @@ _SEND_AGAIN = (503, 504)
 """Statuses after which a client may retry, so that the message states whether the request may have run."""
 _TRACED = tuple([(name.encode(), name) for name in (REQUEST_ID, TRACEPARENT, TRACESTATE)])
 _TIMEOUT_MS, _PRIORITY, _CONTENT_ENCODING = TIMEOUT_MS.encode(), PRIORITY.encode(), b"content-encoding"
-_FORWARDED, _LOAD_FORMAT = FORWARDED.encode(), LOAD_FORMAT.encode()
-_TERM_NAMES = (*[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _PRIORITY, _FORWARDED, _LOAD_FORMAT)
+_FORWARDED, _LOAD_FORMAT, _SHADOW = FORWARDED.encode(), LOAD_FORMAT.encode(), SHADOW.encode()
+_TERM_NAMES = (
+    *[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _PRIORITY, _FORWARDED, _LOAD_FORMAT, _SHADOW
+)  # fmt: skip
 """Headers that affect `QueueParameters`, beside those in the settings."""
 
 
@@ -121,11 +130,20 @@ class Inference:
         self._queue_timeout_s = settings.queue.timeout_milliseconds / 1000
         self._longest_s = settings.longest_s
         self.routes = infer_routes(settings)
-        self.header_cache: HeaderCache = HeaderCache(
-            min(settings.queue.max_body_bytes, LARGE_BYTES),
-            settings.process.max_head_bytes,
-            frozenset({*_TERM_NAMES, *settings.forwarded_headers, settings.fair_share_header}),
-        )
+        self._sticky_header = b""
+        self._cached_bytes = (min(settings.queue.max_body_bytes, LARGE_BYTES), settings.process.max_head_bytes)
+        self.header_cache: HeaderCache = self._new_header_cache()
+
+    def _new_header_cache(self) -> HeaderCache:
+        names = {*_TERM_NAMES, *self._forwarded_headers, self._fair_share_header, self._sticky_header}
+        return HeaderCache(*self._cached_bytes, frozenset(names))
+
+    def set_sticky_header(self, name: bytes) -> None:
+        """Assign clients to revisions by the header ``name``, in lower case; empty for none."""
+        if name != self._sticky_header:
+            self._sticky_header = name
+            # Cached heads were interpreted without it.
+            self.header_cache = self._new_header_cache()
 
     @property
     def keeps_connections(self) -> bool:
@@ -168,6 +186,8 @@ class Inference:
             parameters = head.parameters
             if parameters is None:
                 parameters = head.parameters = self._queue_parameters(head.headers)
+            if parameters.shadow:
+                route = InferRoute(SHADOW_LABEL, route.codec)
             if parameters.load_format:
                 respond = self._reporting_load(respond, parameters)
             decoded = route.codec.decode(InferCall(head.headers, body), signature)
@@ -203,7 +223,7 @@ class Inference:
         try:
             self._dispatcher.submit(pending)
         except ProxyError as error:
-            respond(self.reject(route, error, counts=not pending.forwarded))
+            respond(_with_revision(self.reject(route, error, counts=not pending.forwarded), pending))
             return None
         return pending
 
@@ -348,6 +368,10 @@ class Inference:
         )
         if parameters.forwarded:
             pending.forwarded = True
+        if parameters.shadow:
+            pending.shadow = pending.forwarded = True
+        if parameters.sticky:
+            pending.sticky = parameters.sticky
         return pending
 
     def _queue_parameters(self, headers: Mapping[bytes, bytes]) -> QueueParameters:
@@ -373,6 +397,9 @@ class Inference:
                 raise InvalidRequest(f"{PRIORITY} must be a digit (0 is the highest priority), not {text!r}")
             share = headers.get(share_header, b"") if share_header else b""
             lane = LaneKey(share, int(priority) if priority else 0)
+        shadow = _SHADOW in headers
+        if shadow:
+            lane = LaneKey(lane.share, SHADOW_LEVEL)
         trace: dict[str, str] | None = None
         for name, text in _TRACED:
             value = headers.get(name)
@@ -387,6 +414,8 @@ class Inference:
             trace,
             forwarded=_FORWARDED in headers,
             load_format=requested_format(headers.get(_LOAD_FORMAT)),
+            shadow=shadow,
+            sticky=headers.get(self._sticky_header, b"") if self._sticky_header else b"",
         )
 
     def _finish(
@@ -401,17 +430,25 @@ class Inference:
             try:
                 response = route.codec.encode(decoded, outcome.outputs, outcome.lengths, signature)
                 response.lines += server_timing(pending.queued_s, pending.timing)
-                return self._counted(route, response)
+                return self._counted(route, _with_revision(response, pending))
             except Exception as error:
                 outcome = ModelFailed(f"the model's result cannot be encoded: {type(error).__name__}: {error}")
         # Triton's statistics have the time of failed requests.
         self._metrics.failed_s += time.monotonic() - pending.arrived_s
-        return self.reject(route, outcome, may_have_run=pending.may_have_run, counts=not pending.forwarded)
+        response = self.reject(route, outcome, may_have_run=pending.may_have_run, counts=not pending.forwarded)
+        return _with_revision(response, pending)
 
     def _counted(self, route: InferRoute, response: HttpResponse) -> HttpResponse:
         self._metrics.requests[route.label, response.status] += 1
         self._metrics.response_bytes += response.size_bytes
         return response
+
+
+def _with_revision(response: HttpResponse, pending: PendingRequest) -> HttpResponse:
+    """Add the revision that served the request, while the service has a candidate."""
+    if pending.revision:
+        response.lines += _REVISION_LINE % pending.revision
+    return response
 
 
 def _timeout_s(timeout_ms: float) -> float:

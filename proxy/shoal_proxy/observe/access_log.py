@@ -40,7 +40,7 @@ class AccessLogEntry:
 
     __slots__ = (
         "batch_rows", "began_s", "bytes_in", "bytes_out", "client", "client_name", "ended_s", "method", "path",
-        "protocol", "queued_s", "request_id", "rows", "status", "user_agent",
+        "protocol", "queued_s", "request_id", "revision", "rows", "status", "user_agent",
     )  # fmt: skip
 
     def __init__(self, method: bytes, path: bytes, protocol: str, headers: Mapping[bytes, bytes], client: str) -> None:
@@ -60,6 +60,7 @@ class AccessLogEntry:
         self.batch_rows: int | None = None
         self.queued_s: float | None = None
         self.client_name = ""
+        self.revision = b""
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of the log line in order, without empty ones."""
@@ -76,6 +77,7 @@ class AccessLogEntry:
             "bytes_out": self.bytes_out,
             "client": self.client,
             "caller": self.client_name,
+            "revision": _text(self.revision),
             REQUEST_ID: _text(self.request_id),
             "user_agent": _text(self.user_agent),
         }
@@ -138,6 +140,9 @@ class AccessLog:
             waits = not (pending.dequeued_rows or pending.queued_s)
             entry.rows, entry.queued_s = pending.rows, entry.ended_s - pending.arrived_s if waits else pending.queued_s
             entry.batch_rows = batch_rows(pending.timing)
+            entry.revision = pending.revision
+            if pending.shadow:
+                entry.protocol = "shadow"
         if authenticated is not None:
             entry.client_name = authenticated.name[:_MAX_TEXT]
         # The writer's thread empties the ring. When it is slow, entries are dropped rather than requests delayed.

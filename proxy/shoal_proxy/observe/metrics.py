@@ -93,6 +93,8 @@ class Metrics(Collector):
         self.retries = 0
         self.request_bytes = 0
         self.response_bytes = 0
+        self.read_rollout: Callable[[], tuple[Mapping[tuple[str], int], Mapping[tuple[str], int]]] | None = None
+        """Returns rows and failed rows of a rollout by role; None if there can be no candidate."""
         self.read: dict[declared.Metric, Callable[[], float | None]] = {}
 
     def rejected(self, reason: declared.RejectionReason | None) -> None:
@@ -104,6 +106,8 @@ class Metrics(Collector):
         """Count the outcomes of the requests of a batch."""
         for pending, outcome in deliveries:
             if isinstance(outcome, RequestResult):
+                if pending.shadow:
+                    continue  # no client waited for it
                 self.request_seconds.observe(now_s - pending.arrived_s)
                 if now_s > pending.soft_deadline_s:
                     self.late_answers += 1
@@ -127,6 +131,10 @@ class Metrics(Collector):
                 declared.CALLER_ROWS, {(caller,): count for caller, count in self.access_control.rows.items()}
             )
         yield _labelled(declared.FORWARDED, {(outcome,): count for outcome, count in self.forwarded.items()})
+        if self.read_rollout is not None:
+            rows, failed_rows = self.read_rollout()
+            yield _labelled(declared.ROLLOUT_ROWS, rows)
+            yield _labelled(declared.ROLLOUT_FAILED_ROWS, failed_rows)
         for metric, read in self.read.items():
             # Values are read at the scrape, so that no code has to update them.
             family = GaugeMetricFamily if metric.kind is declared.MetricKind.GAUGE else CounterMetricFamily

@@ -28,9 +28,10 @@ from shoal_proxy.explaining.sentences import explain, explain_graph
 from shoal_proxy.lifecycle.drain import ProxyPhase
 from shoal_proxy.observe.metrics import Metrics
 from shoal_proxy.observe.recorder import MAX_RECORDING_S
+from shoal_proxy.rollout.rollout import Rollout
 from shoal_proxy.routes.cross_site import rejection_reason
 from shoal_proxy.settings import Settings
-from shoal_schema.interfaces import load
+from shoal_schema.interfaces import load, rollout
 from shoal_schema.interfaces.headers import INSTANCE
 from shoal_schema.interfaces.stay import MAX_S as MAX_STAY_S
 from shoal_schema.interfaces.stay import PATH as STAY_PATH
@@ -44,6 +45,7 @@ GET /v1/load      queue, throughput and capacity as JSON, by which the operator 
 GET /v1/explain   what limits latency and throughput now, and which field to change
 GET /v1/latency   execution times of batches as JSON
 GET /v1/trace     requests from now on as CSV (shoal record); needs the header x-shoal-admin
+GET /v1/rollout   counts of a rollout by candidate; PUT sets the plan and needs the header x-shoal-admin
 POST /drain       finish accepted requests and stop; needs the header x-shoal-admin
 POST /stay        keep serving for ?seconds=N once asked to stop; needs the header x-shoal-admin
 """
@@ -75,9 +77,10 @@ class Admin:
         reason: returns why this replica is not ready; empty if it is ready.
         started: set when the replica is ready for the first time, or stops.
         stopping: drains this replica, or keeps it serving.
+        rollout: carries out a rollout; None if the addresses of candidates are not set.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each with its name)
         self,
         metrics: Metrics,
         dispatcher: Dispatcher,
@@ -86,6 +89,7 @@ class Admin:
         reason: Callable[[], str],
         started: asyncio.Event,
         stopping: ReplicaShutdown,
+        rollout: Rollout | None = None,
     ) -> None:
         self._metrics = metrics
         self._dispatcher = dispatcher
@@ -95,6 +99,8 @@ class Admin:
         self._waiting = 0
         self._recordings = 0
         self._stopping = stopping
+        self._rollout = rollout
+        self._revision = settings.process.revision
         # Host names are case-insensitive; the machine's own name is always allowed.
         hosts = {*(host.lower() for host in settings.process.admin_hosts), socket.gethostname().lower()}
         self._hosts = frozenset(hosts)
@@ -113,6 +119,7 @@ class Admin:
                 Route("/v1/explain", self.explanation),
                 Route("/v1/latency", self.latency),
                 Route(TRACE, self.trace),
+                Route(rollout.PATH, self.rollout, methods=["GET", "PUT"]),
                 Route("/drain", self.drain, methods=["POST"]),
                 Route(STAY_PATH, self.stay, methods=["POST"]),
             ],
@@ -226,12 +233,37 @@ class Admin:
         await self._stopping.drain()
         return JSONResponse({"drained": True})
 
-    async def stay(self, request: Request) -> Response:
-        """Keep a stopping replica serving for ``?seconds=N``."""
+    async def rollout(self, request: Request) -> Response:
+        """Respond with the counts of a rollout; with PUT, set its plan first."""
+        if request.method == "PUT":
+            if (rejection := self._other_instance(request)) is not None:
+                return rejection
+            if self._rollout is None:
+                message = "this proxy has no addresses of candidates. Set SHOAL_PROXY_CANDIDATES"
+                return JSONResponse({"error": message}, 409, headers=self._named)
+            try:
+                plan = msgspec.json.decode(await request.body(), type=rollout.RolloutPlan)
+            except msgspec.DecodeError as error:
+                return JSONResponse({"error": f"the body is not a rollout plan: {error}"}, 400, headers=self._named)
+            if not plan.sticky_header.isascii():
+                return JSONResponse({"error": "sticky_header is not a header name"}, 400, headers=self._named)
+            self._rollout.set_plan(plan)
+        empty = rollout.RolloutReport(self._revision, "")
+        report = empty if self._rollout is None else self._rollout.report()
+        return Response(msgspec.json.encode(report), headers=self._named, media_type="application/json")
+
+    def _other_instance(self, request: Request) -> Response | None:
+        """Return the rejection of a request that names another instance; None if it is meant for this one."""
         # Addresses of pods are reused: the operator names the instance that it means.
         meant = request.headers.get(INSTANCE)
         if meant and self._instance and meant != self._instance:
             return JSONResponse({"error": f"this is instance {self._instance}"}, 409, headers=self._named)
+        return None
+
+    async def stay(self, request: Request) -> Response:
+        """Keep a stopping replica serving for ``?seconds=N``."""
+        if (rejection := self._other_instance(request)) is not None:
+            return rejection
         text = request.query_params.get("seconds", "")
         if not re.fullmatch("[0-9]{1,4}", text) or int(text) > MAX_STAY_S:
             return JSONResponse({"error": f"seconds must be 0 to {MAX_STAY_S}"}, 400)

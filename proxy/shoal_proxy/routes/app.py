@@ -32,7 +32,7 @@ from shoal_proxy.routes.management import describe_model, registration_advice
 from shoal_proxy.routes.model_statistics import model_statistics
 from shoal_proxy.routes.repository import index, read_index_request
 from shoal_proxy.settings import Settings
-from shoal_schema.interfaces.headers import EXECUTED, FORWARDED, INSTANCE, LOAD, LOAD_FORMAT
+from shoal_schema.interfaces.headers import EXECUTED, FORWARDED, INSTANCE, LOAD, LOAD_FORMAT, REVISION
 from shoal_schema.interfaces.protocols import HTTP, HealthCheck, expand
 from shoal_schema.wire.columns import encode_columns
 
@@ -134,6 +134,9 @@ class PublicRoutes:
             headers[LOAD] = load_value(load, form).decode()
         if peer:
             headers[INSTANCE] = self._dispatcher.instance.decode()
+            # Peers and the stable revision check that they know this pod.
+            if revision := self._settings.process.revision:
+                headers[REVISION] = revision
         return JSONResponse({**document, "reason": reason} if reason else document, 503 if reason else 200, headers)
 
     async def server(self, request: Request) -> Response:

@@ -69,7 +69,7 @@ def _histogram(name: str, description: str, **labels: str) -> Metric:
 REQUESTS = _counter(
     "requests",
     "Responses sent.",
-    protocol=", ".join(each.label for each in (*HTTP.protocols, GRPC)),
+    protocol=", ".join([*(each.label for each in (*HTTP.protocols, GRPC)), "shadow (a rollout's copies of batches)"]),
     status="of HTTP",
 )
 REJECTIONS = _counter("rejections", "Requests rejected or abandoned.", reason=", ".join(RejectionReason))
@@ -156,6 +156,14 @@ FORWARDED = _counter(
     "forwarded",
     "Requests forwarded to a peer because this replica would have missed their deadline, by outcome.",
     outcome="answered, refused, error, failed, broken, late, lost, cancelled",
+)
+# Rollouts by candidate.
+_ROLE = "stable, candidate, or shadow: copies of batches that the candidate runs for comparison"
+ROLLOUT_ROWS = _counter(
+    "rollout_rows", "While the service has a candidate: rows, by the role of the revision that ran them.", role=_ROLE
+)
+ROLLOUT_FAILED_ROWS = _counter(
+    "rollout_failed_rows", "Those of `shoal_proxy_rollout_rows_total` that failed because of the server.", role=_ROLE
 )
 # Graphs.
 STEP_SECONDS = _histogram(

@@ -42,6 +42,7 @@ _COLUMNS: list[Json] = [
         "jsonPath": '.status.conditions[?(@.type=="Upgraded")].reason',
         "priority": 1,
     },
+    {"name": "Rollout", "type": "string", "jsonPath": ".status.rollout.phase", "priority": 1},
     {"name": "Message", "type": "string", "jsonPath": f"{_READY}.message", "priority": 1},
 ]
 _CONDITIONS: Json = {
@@ -214,6 +215,47 @@ def upgrade_schema() -> Json:
     }
 
 
+def rollout_schema() -> Json:
+    """Return the OpenAPI schema of the field ``rollout`` of a status."""
+    number: Json = {"type": "string"}  # Kubernetes objects have no floats
+    figures = {
+        "rows": {"type": "integer", "format": "int64", "description": "Rows that the candidate ran."},
+        "disagreement": {**number, "description": "Largest share of rows of one output beyond the tolerance."},
+        "output": {"type": "string", "description": "The output with that share."},
+        "latencyRatio": {
+            **number,
+            "description": "Largest ratio of execution times to the stable revision's, for an equal number of rows.",
+        },
+        "errors": {**number, "description": "Share of the candidate's rows that failed."},
+    }
+    return {
+        "type": "object",
+        "description": "The rollout with `rollout.strategy` Shadow or Canary.",
+        "properties": {
+            "phase": {
+                "type": "string",
+                "description": "`Stable`, `Waiting`, `Comparing`, `Paused`, `Promoting` or `Failed`.",
+            },
+            "stable": {"type": "string", "description": "Revision that serves all requests."},
+            "candidate": {"type": "string", "description": "Revision that is compared with it, or that failed."},
+            "step": {"type": "integer", "format": "int32", "description": "Number of the step, from 1."},
+            "steps": {"type": "integer", "format": "int32", "description": "Number of steps of the rollout."},
+            "since": {"type": "string", "format": "date-time", "description": "Start of the step."},
+            "rowsBefore": {
+                "type": "integer",
+                "format": "int64",
+                "description": "Rows that the candidate had run at the start of the step.",
+            },
+            "weight": {"type": "integer", "format": "int32", "description": "Percentage of requests it serves."},
+            "shadow": {"type": "integer", "format": "int32", "description": "Percentage of batches it runs again."},
+            "terms": {"type": "string", "description": "Digest of the steps and tolerances."},
+            "reason": {"type": "string", "description": "Reason of a failure."},
+            "verdict": {"type": "string", "description": "The last comparison, or why the candidate failed."},
+            "figures": {"type": "object", "description": "Figures of the verdict.", "properties": figures},
+        },
+    }
+
+
 _STATUS: Json = {
     "replicas": {"type": "integer", "format": "int32", "description": "Number of existing pods."},
     "readyReplicas": {"type": "integer", "format": "int32", "description": "Number of ready pods."},
@@ -237,6 +279,7 @@ _STATUS: Json = {
     },
     "images": images_schema(),
     "upgrade": upgrade_schema(),
+    "rollout": rollout_schema(),
     "activator": {
         "type": "object",
         "description": "Activator of a service with `minReplicas` 0.",

@@ -41,6 +41,8 @@ class ConditionType(StrEnum):
     """No other install of the operator manages the service; set only while one does."""
     PEERS_FOUND = "PeersFound"
     """Replicas find their peers; set only while they do not. It does not change `Ready`."""
+    CANDIDATE_JUDGED = "CandidateJudged"
+    """No candidate awaits a verdict; set for services with `rollout.strategy` Shadow or Canary."""
     UPGRADED = "Upgraded"
     """Pods have this operator's images and template; set only around an upgrade."""
     SPEC_READ = "SpecRead"
@@ -88,6 +90,8 @@ class Reason(StrEnum):
     PRECISION_CHOSEN = "PrecisionChosen"
     SCALED_TO_ZERO = "ScaledToZero"
     """No pod runs, and the activator holds requests."""
+    NO_CANDIDATE = "NoCandidate"
+    """The newest spec is the stable revision."""
     PARKED = "Parked"
     """`replicas` is 0 and requests are rejected."""
     # In progress.
@@ -97,6 +101,13 @@ class Reason(StrEnum):
     QUEUED = "Queued"
     """Kueue has not admitted the job yet."""
     ROLLING_OUT = "RollingOut"
+    CANDIDATE_STARTING = "CandidateStarting"
+    COMPARING = "Comparing"
+    """The candidate runs rows in one of the steps."""
+    PROMOTING = "Promoting"
+    """The candidate passed, and the stable pods are being replaced."""
+    CANDIDATE_WAITING = "CandidateWaiting"
+    """The service has no pods or no requests to compare with."""
     MODEL_RESOLVING = "ModelResolving"
     MODEL_DOWNLOADING = "ModelDownloading"
     MODEL_LOADING = "ModelLoading"
@@ -139,6 +150,15 @@ class Reason(StrEnum):
     # Rollout, route and scaling.
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     ROLLOUT_PAUSED = "RolloutPaused"
+    CANDIDATE_FAILED = "CandidateFailed"
+    """The candidate failed the comparison and was removed or paused."""
+    CANDIDATE_PAUSED = "CandidatePaused"
+    """A user paused the rollout."""
+    SIGNATURE_CHANGED = "SignatureChanged"
+    CHANGED_TOGETHER = "ChangedTogether"
+    """The spec changes both what a candidate compares and what it cannot."""
+    CANDIDATE_UNSUPPORTED = "CandidateUnsupported"
+    """The stable pods cannot compare: they are of an older release, or the name is too long."""
     ROUTE_REFUSED = "RouteRefused"
     GATEWAY_API_MISSING = "GatewayApiMissing"
     SCALER_MISSING = "ScalerMissing"
@@ -187,6 +207,11 @@ FAILURES = frozenset(
         Reason.CONTAINER_CRASHED,
         Reason.PROGRESS_DEADLINE_EXCEEDED,
         Reason.ROLLOUT_PAUSED,
+        Reason.CANDIDATE_FAILED,
+        Reason.CANDIDATE_PAUSED,
+        Reason.SIGNATURE_CHANGED,
+        Reason.CHANGED_TOGETHER,
+        Reason.CANDIDATE_UNSUPPORTED,
         Reason.ROUTE_REFUSED,
         Reason.GATEWAY_API_MISSING,
         Reason.SCALER_MISSING,

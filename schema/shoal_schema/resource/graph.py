@@ -24,9 +24,10 @@ from shoal_schema.resource.access import AccessSpec
 from shoal_schema.resource.network import NetworkPolicySpec, TlsSpec
 from shoal_schema.resource.passthrough import BY_NAME
 from shoal_schema.resource.pod import PodSpec
+from shoal_schema.resource.rollout import RolloutSpec
 from shoal_schema.resource.route import RouteSpec, ServiceSpec
 from shoal_schema.resource.runtime import ProxySpec
-from shoal_schema.resource.traffic import QueueSpec, RolloutSpec, ScalingSpec
+from shoal_schema.resource.traffic import QueueSpec, ScalingSpec
 
 REQUEST = "request"
 """The step name by which references address the tensors of the request."""
@@ -308,6 +309,12 @@ class InferenceGraphSpec(GraphSpec, frozen=True, kw_only=True):
             "scaling.minReplicas",
             (0,),
             "scaling.minReplicas must be at least 1: a graph has no model whose memory scaling to zero would free",
+        ),
+        not_in(
+            "rollout.strategy",
+            ("Shadow", "Canary"),
+            "rollout.strategy must be Rolling: a graph forms no batches to compare. The services of its steps may have"
+            " another strategy",
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Batching, queueing, scaling and rollout of a service."""
+"""Batching, queueing and scaling of a service."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -7,7 +7,6 @@ from msgspec import Meta
 
 from shoal_schema.fields.declaring import KIB, MIB, PROXY, RUNTIME, TIB, Env, SettingsSection
 from shoal_schema.fields.rules import (
-    Compared,
     Custom,
     In,
     Matches,
@@ -19,7 +18,6 @@ from shoal_schema.fields.rules import (
     requires_value,
 )
 from shoal_schema.interfaces.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
-from shoal_schema.interfaces.stay import MAX_S as MAX_STAY_S
 from shoal_schema.resource.passthrough import HEADER_NAME, SET
 from shoal_schema.resource.scalers import ScalersSpec
 
@@ -323,87 +321,6 @@ class ScalingSpec(SettingsSection, frozen=True, kw_only=True):
                     "Target number of queued and running rows per pod. Default with a latency objective: derived "
                     "from measured batch times; otherwise two full batches for each that runs at a time."
                 ),
-            ),
-        ]
-        | None
-    ) = None
-
-
-class RolloutSpec(SettingsSection, frozen=True):
-    """Rollout of a changed spec."""
-
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            any_of(Not(In("maxSurge", (0,))), Not(In("maxUnavailable", (0,)))),
-            "maxSurge and maxUnavailable cannot both be 0: no pod could be replaced",
-            "maxSurge",
-        ),
-        Rule(
-            Compared("minReadySeconds", "<", "progressDeadlineSeconds"),
-            "minReadySeconds must be less than progressDeadlineSeconds",
-            "minReadySeconds",
-        ),
-    )
-
-    # Pace of a rollout.
-    max_surge: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=1000,
-            description=(
-                "Additional pods during a rollout. 1 requires a spare GPU; 0 with `maxUnavailable` 1 stops a pod "
-                "before its replacement starts."
-            ),
-        ),
-    ] = 1
-    max_unavailable: Annotated[
-        int, Meta(ge=0, le=1000, description="Pods that may be unavailable during a rollout.")
-    ] = 0
-    progress_deadline_seconds: Annotated[
-        int,
-        Meta(
-            ge=10,
-            le=86_400,
-            description="Time without progress after which a rollout is reported as failed. It must exceed the"
-            " time to pull the image and load the model.",
-        ),
-    ] = 600
-    min_ready_seconds: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=3600,
-            description=(
-                "Time that a new pod must be ready, and serving requests, before it counts as available and the "
-                "next pod is replaced."
-            ),
-        ),
-    ] = 0
-    # How a pod stops.
-    drain_delay_seconds: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=600,
-            description="Time that a stopping pod keeps accepting requests, until every load balancer has removed it.",
-        ),
-        Env("SHOAL_PROXY_DRAIN_DELAY_S", PROXY, unset=0.0),
-    ] = 5.0
-    drain_timeout_seconds: Annotated[
-        float,
-        Meta(ge=0, le=3600, description="Time for a stopping pod to finish the requests that it accepted."),
-        Env("SHOAL_PROXY_DRAIN_TIMEOUT_S", PROXY),
-    ] = 60.0
-    replacement_timeout_seconds: (
-        Annotated[
-            int,
-            Meta(
-                ge=0,
-                le=MAX_STAY_S,
-                description="Time that a stopping pod keeps serving while no other pod is ready and a replacement"
-                " is starting, so that no request is rejected when a node is drained. It is part of the grace period."
-                " Default: 120, or 0 with containers that stop at once (`runtime.port`, `pod.containers`).",
             ),
         ]
         | None

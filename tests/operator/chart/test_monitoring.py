@@ -8,7 +8,7 @@ import pytest
 import yaml
 from helm_python import Chart, HelmError
 
-from shoal_operator.manifests.labels import SERVICE_LABEL
+from shoal_operator.manifests.labels import CANDIDATE_LABEL, SERVICE_LABEL
 from shoal_schema.fields.declaring import Json
 from tests.operator.chart.rendering import PATH, by_kind, rendered
 
@@ -73,9 +73,19 @@ def test_the_pods_that_are_scraped_are_those_of_services_operators_and_activator
     assert found["shoal-operator"]["spec"]["podMetricsEndpoints"][0]["honorLabels"]
     services = found["shoal-services"]["spec"]
     assert services["namespaceSelector"] == {"any": True}
-    (relabeling,) = services["podMetricsEndpoints"][0]["relabelings"]
-    label = SERVICE_LABEL.replace(".", "_").replace("/", "_")
-    assert relabeling == {"sourceLabels": [f"__meta_kubernetes_pod_label_{label}"], "targetLabel": "service"}
+    relabelings = services["podMetricsEndpoints"][0]["relabelings"]
+    service, candidate = (
+        [f"__meta_kubernetes_pod_label_{label.replace('.', '_').replace('/', '_')}"]
+        for label in (SERVICE_LABEL, CANDIDATE_LABEL)
+    )
+    assert relabelings[0] == {"sourceLabels": service, "targetLabel": "service"}
+    # Pods of a candidate do not have the label of a service.
+    assert relabelings[1] == {
+        "sourceLabels": candidate,
+        "regex": "(.+)",
+        "replacement": "$1-candidate",
+        "targetLabel": "service",
+    }
 
 
 def test_an_operator_of_some_namespaces_has_its_services_scraped_there_alone(tmp_path: Path) -> None:

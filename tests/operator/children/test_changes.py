@@ -1,6 +1,7 @@
 """Changes: missing children are created, wrong ones corrected, foreign objects left alone."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from shoal_operator.children.changes import Apply, Conflict, Delete, plan_changes
 from shoal_operator.manifests.desired import (
+    CANDIDATE,
     DEPLOYMENT,
     INGRESS,
     PEERS,
@@ -208,6 +210,31 @@ def test_a_headless_service_that_is_about_to_go_with_a_namesake_of_before_is_wai
     plan = plan_changes(target(MINIMAL), {**stored(MINIMAL), PEERS: owned_by("cat")})
 
     assert (plan.actions, plan.conflicts) == ((), (Conflict(PEERS, "cat-peers", stale=True),))
+
+
+def test_a_service_whose_name_is_anothers_for_a_candidate_takes_it() -> None:
+    owner = owned_by("cat")
+    owner["metadata"]["name"] = "cat-candidate"
+    children = stored(MINIMAL) | {SERVICE: owner, DEPLOYMENT: owner}
+    plan = plan_changes(target(MINIMAL, name="cat-candidate"), children)
+
+    assert plan.conflicts == ()
+    for kind in (SERVICE, DEPLOYMENT):
+        taken, made = (action for action in plan.actions if action.kind == kind)
+        assert taken == Delete(kind, "cat-candidate", "theirs")
+        assert isinstance(made, Apply)
+        assert made.uid is None
+
+
+def test_a_candidate_is_never_written_where_its_name_has_another_owner() -> None:
+    judged = target(with_fields(MINIMAL, rollout={"strategy": "Canary"}))
+    judged = replace(judged, candidate=replace(judged, candidate_replicas=1))
+    owner = owned_by("cat-candidate")
+    owner["metadata"]["name"] = "cat-candidate"
+    plan = plan_changes(judged, stored(MINIMAL) | {CANDIDATE: owner})
+
+    assert CANDIDATE not in [action.kind for action in plan.actions]
+    assert Conflict(CANDIDATE, "cat-candidate", stale=False) in plan.conflicts
 
 
 def test_a_service_whose_name_is_anothers_for_peers_takes_it() -> None:

@@ -112,6 +112,27 @@ def test_observation_reads_every_kind_with_owned_pods_and_endpoints() -> None:
     assert slices.query == {"labelSelector": "kubernetes.io/service-name=cat"}
 
 
+def test_a_candidate_is_read_with_its_pods_where_the_strategy_has_one() -> None:
+    def answer(asked: Asked) -> tuple[int, Json]:
+        if asked.path.endswith("/pods"):
+            candidates = "candidate" in asked.query["labelSelector"]
+            return 200, listed("v1", "PodList", made_by("cat-candidate-5d9c7b4f" if candidates else "cat-5d9c7b4f"))
+        if asked.path.endswith("/deployments/cat-candidate"):
+            return 200, {"kind": "Deployment"}
+        return 404, {"message": "not found"}
+
+    judged = service(with_fields(MINIMAL, rollout={"strategy": "Shadow"}))
+    observation, asked = calls(lambda cluster: cluster.observe(CAT, judged), answer)
+
+    found = [each["metadata"]["ownerReferences"][0]["name"] for each in observation.candidate_pods]  # type: ignore[attr-defined]
+    assert found == ["cat-candidate-5d9c7b4f"]
+    assert len(observation.pods) == 1  # type: ignore[attr-defined]
+    assert {"labelSelector": "serving.shoal.dev/candidate=cat"} in [each.query for each in asked]
+    # The end of a rollout is in the status, also after the strategy has changed.
+    ending = {**service(), "status": {"rollout": {"phase": "Stable"}}}
+    assert len(calls(lambda cluster: cluster.observe(CAT, ending), answer)[1]) == len(asked)
+
+
 def test_what_a_list_shows_is_what_was_written_and_is_not_written_again() -> None:
     """Items of built-in kinds have neither apiVersion nor kind; those of custom kinds have both."""
     hosting = Hosting(20000, ("10.0.0.1",), open=True)

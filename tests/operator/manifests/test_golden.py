@@ -4,6 +4,7 @@
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import kubernetes_validate
@@ -22,7 +23,9 @@ from tests.operator.samples import (
     DOWNLOADED,
     EVERYTHING,
     FOREIGN,
+    JUDGED,
     MINIMAL,
+    NEWER,
     OPEN,
     SECURE,
     graph,
@@ -42,6 +45,11 @@ CASES = {
     "secure": target(SECURE, defaults=structs.replace(LOCAL, namespace="shoal-system", activator_selector="a=b,c=d")),
     "open": target(OPEN),
     "graph": graph_target(graph()),
+    "candidate": replace(
+        target(JUDGED, defaults=structs.replace(LOCAL, namespace="shoal-system", activator_selector="a=b")),
+        candidate=replace(target(NEWER), candidate_replicas=1),
+        held=True,
+    ),
 }
 
 

@@ -126,6 +126,23 @@ class ProxyProcess(SettingsSection, frozen=True):
         ),
         Env("SHOAL_PROXY_PEERS", PROXY, allowed="comma-separated HOST:PORT"),
     ] = ()
+    # Rollouts.
+    candidates: Annotated[
+        tuple[Annotated[str, Meta(pattern=PEER)], ...],
+        Meta(
+            description="Addresses of the candidate's pods, to which a rollout sends copies of batches and a share of"
+            " the requests. A host name stands for all of its addresses, and is resolved only during a rollout."
+        ),
+        Env("SHOAL_PROXY_CANDIDATES", PROXY, allowed="comma-separated HOST:PORT"),
+    ] = ()
+    revision: Annotated[
+        str,
+        Meta(
+            pattern=r"^[0-9a-z-]{0,63}\Z",
+            description="Revision of this pod's model, runtime and batching, for `x-shoal-revision`.",
+        ),
+        Env("SHOAL_PROXY_REVISION", PROXY, allowed="up to 63 digits, lower-case letters and hyphens"),
+    ] = ""
     # TLS and keys.
     tls_certificate: Annotated[
         str,

@@ -1,0 +1,121 @@
+"""The share of requests that a candidate serves.
+
+A request that the candidate has certainly not run is served here. If it may have run, its client gets an error, as a
+row never runs twice, unless the model is declared idempotent.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from shoal_proxy.balance.peers import ForwardingOutcome
+from shoal_proxy.batching.pending import PendingRequest, RequestResult
+from shoal_proxy.dispatch.remote_requests import MIN_LEFT_S, RemoteCall, RemoteOutcome, RemoteRequests, is_forwardable
+from shoal_proxy.dispatch.replicas import ReplicaLink
+from shoal_proxy.errors import DeadlineExceeded, Draining, ModelFailed, ProxyError, RuntimeLost
+from shoal_proxy.model.signature import ModelSignature
+from shoal_proxy.rollout.candidates import CandidatePods
+from shoal_proxy.rollout.counts import RolloutCounts, failed_rows
+from shoal_proxy.rollout.share import ExactShare, is_in_share
+from shoal_proxy.settings import Settings
+from shoal_schema.interfaces.rollout import RolloutPlan
+
+_IDEMPOTENT_SHARE: Final = 0.5
+"""Share of its time that an idempotent request may wait for the candidate: the rest is enough to run it here."""
+INVALID_ROWS: Final = frozenset({400, 404, 413, 415, 501})
+"""Statuses with which a candidate rejects rows that this revision accepts: a failure, and not overload."""
+
+
+class CanaryTraffic:
+    """Forwards requests of clients to the candidate, and delivers their outcomes."""
+
+    def __init__(self, settings: Settings, pods: CandidatePods) -> None:
+        self.requests = RemoteRequests(settings, pods.replicas)
+        self._pods = pods
+        self._idempotent = settings.batching.idempotent
+        self._share = ExactShare()
+        self.on_returned: Callable[[PendingRequest], None] = lambda _: None
+        self.on_served: Callable[[PendingRequest], None] = lambda _: None
+        self.on_ended: Callable[[], None] = lambda: None
+
+    def forward(
+        self, pending: PendingRequest, signature: ModelSignature, plan: RolloutPlan, counts: RolloutCounts
+    ) -> bool:
+        """Send a request to the candidate if it is in the plan's share; return whether it was sent."""
+        if pending.shadow or not is_forwardable(pending, signature):
+            return False
+        if pending.sticky:
+            chosen = is_in_share(pending.sticky, plan.candidate, plan.weight)
+        else:
+            chosen = self._share.takes(plan.weight)
+        if not chosen:
+            return False
+        now_s = time.monotonic()
+        self._pods.replicas.press(now_s)
+        link = self._pods.choose(pending.rows, pending.key, pending.deadline_s, now_s)
+        candidate = None if link is None else self._pods.known_signature(link)
+        if link is None or candidate is None or pending.deadline_s - now_s < MIN_LEFT_S:
+            counts.returned_requests += 1
+            return False
+        pending.queued_s = now_s - pending.arrived_s
+        share = _IDEMPOTENT_SHARE if self._idempotent else 1.0
+        deadline_s = now_s + share * (pending.deadline_s - now_s)
+        number = self._pods.begin(link, now_s)
+        ended = partial(self._ended, link, pending, plan.candidate.encode(), counts, number)
+        try:
+            self.requests.send(RemoteCall(link, pending, candidate, deadline_s, ended))
+        except Exception:  # it cannot be encoded for the candidate's signature
+            self._pods.end(link, number)
+            counts.returned_requests += 1
+            return False
+        return True
+
+    def _ended(
+        self,
+        link: ReplicaLink,
+        pending: PendingRequest,
+        revision: bytes,
+        counts: RolloutCounts,
+        number: int,
+        ended: RemoteOutcome,
+    ) -> None:
+        self._pods.end(link, number)
+        end = ended.end
+        hung = end is ForwardingOutcome.LATE and not ended.status
+        # A pod that hangs gets one request at a time from now on.
+        link.peer.record_outcome(pending.rows, ForwardingOutcome.LOST if hung else end, time.monotonic())
+        if end is ForwardingOutcome.CANCELLED and not pending.may_have_run:
+            self.on_ended()  # its client has disconnected
+            return
+        outcome = ended.outcome or _error(end)
+        not_run = ended.outcome is None and not pending.may_have_run
+        if not not_run or ended.status in INVALID_ROWS:
+            counts.record_candidate(pending.rows, outcome if not not_run else ModelFailed("rejected"))
+        failed = not isinstance(outcome, RequestResult) and failed_rows(outcome, pending.rows) > 0
+        if pending.resolved:
+            pass  # its client has disconnected
+        elif not_run or (failed and self._idempotent and end is not ForwardingOutcome.CANCELLED):
+            counts.returned_requests += 1
+            self.on_returned(pending)
+        else:
+            pending.revision = revision
+            self.on_served(pending)
+            pending.resolve(outcome)
+            pending.deliver_outcome(outcome)
+        self.on_ended()
+
+
+def _error(end: ForwardingOutcome) -> ProxyError:
+    """Return the client's error for a request that the candidate may have run, without a usable response."""
+    error: ProxyError
+    if end is ForwardingOutcome.LATE:
+        error = DeadlineExceeded("the candidate did not respond before the deadline")
+    elif end is ForwardingOutcome.BROKEN:
+        error = ModelFailed("the candidate's response is invalid")
+    elif end is ForwardingOutcome.CANCELLED:
+        error = Draining("this replica stopped before the result was ready")
+    else:
+        error = RuntimeLost("the connection to the candidate was lost")
+    error.may_have_run = True
+    return error

@@ -1,0 +1,197 @@
+"""Counts and times of one candidate revision, from which `RolloutReport` is made.
+
+Rows of one batch, or of one request, fail and disagree together. The sums of squares tell the operator how much.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from shoal_proxy.batching.pending import Delivery, Outcome, RequestResult
+from shoal_proxy.errors import RowsFailed
+from shoal_proxy.rollout.comparison import OutputDifference
+from shoal_schema.interfaces.metrics import RejectionReason
+from shoal_schema.interfaces.rollout import (
+    MAX_BYTES,
+    MAX_OUTPUTS,
+    BatchTimes,
+    OutputCounts,
+    RolloutReport,
+    add_batch,
+    rows_bucket,
+)
+
+_MIN_TIME_S: Final = 1e-7
+"""A shorter time is a fault of the clock."""
+_MAX_CHANGE: Final = 256
+_OUTPUT_BYTES: Final = 512
+"""Most bytes of an output in a report, without its name and change."""
+_OTHER_BYTES: Final = 16384
+"""Most bytes of a report without its outputs."""
+_SERVER_ERROR: Final = 500
+_LARGEST: Final = 1.7976931348623157e308
+"""JSON has no infinity."""
+
+
+class _Compared:
+    """Compared rows of one output."""
+
+    __slots__ = (
+        "change", "disagreement_squares", "disagreements", "max_abs_error", "repeated_disagreement_squares",
+        "repeated_disagreements", "repeated_row_squares", "repeated_rows", "row_squares", "rows",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.rows = self.row_squares = self.disagreements = self.disagreement_squares = 0
+        self.repeated_rows = self.repeated_row_squares = 0
+        self.repeated_disagreements = self.repeated_disagreement_squares = 0
+        self.max_abs_error = 0.0
+        self.change = ""
+
+    def add(self, batch: OutputDifference) -> None:
+        """Count the comparison of a batch with the candidate's results."""
+        self.rows += batch.rows
+        self.row_squares += batch.rows**2
+        self.disagreements += batch.disagreements
+        self.disagreement_squares += batch.disagreements**2
+        self.max_abs_error = max(self.max_abs_error, batch.max_abs_error)
+
+    def add_repeated(self, batch: OutputDifference) -> None:
+        """Count the comparison of a batch with results of this pod itself."""
+        self.repeated_rows += batch.rows
+        self.repeated_row_squares += batch.rows**2
+        self.repeated_disagreements += batch.disagreements
+        self.repeated_disagreement_squares += batch.disagreements**2
+
+    def counts(self) -> OutputCounts:
+        """Return the counts for a report."""
+        return OutputCounts(
+            rows=self.rows,
+            row_squares=self.row_squares,
+            disagreements=self.disagreements,
+            disagreement_squares=self.disagreement_squares,
+            max_abs_error=min(self.max_abs_error, _LARGEST),
+            repeated_rows=self.repeated_rows,
+            repeated_row_squares=self.repeated_row_squares,
+            repeated_disagreements=self.repeated_disagreements,
+            repeated_disagreement_squares=self.repeated_disagreement_squares,
+            change=self.change,
+        )
+
+
+class RolloutCounts:
+    """Counts since the first plan that named the candidate; all are 0 at first."""
+
+    def __init__(self) -> None:
+        self.served_rows = self.failed_rows = self.failed_squares = 0
+        self.candidate_requests = self.candidate_rows = 0
+        self.candidate_failed_rows = self.candidate_failed_squares = 0
+        self.returned_requests = 0
+        self.shadowed_batches = self.shadowed_rows = 0
+        self.shadow_failed_rows = self.shadow_failed_squares = 0
+        self.dropped_batches = 0
+        self._left_bytes = MAX_BYTES - _OTHER_BYTES
+        """Room for outputs in the report."""
+        self._outputs: dict[str, _Compared] = {}
+        self._times: dict[int, BatchTimes] = {}
+
+    def record_batch(self, rows: int, runtime_s: float) -> None:
+        """Count the time of one of this pod's own batches at the runtime."""
+        bucket = rows_bucket(rows)
+        times = self._times.get(bucket) or BatchTimes(bucket)
+        self._times[bucket] = add_batch(times, rows, max(runtime_s, _MIN_TIME_S))
+
+    def record_outcomes(self, deliveries: Sequence[Delivery]) -> None:
+        """Count requests of clients that ended on this pod."""
+        for pending, outcome in deliveries:
+            if not pending.shadow:
+                failed = failed_rows(outcome, pending.rows)
+                self.served_rows += pending.rows
+                self.failed_rows += failed
+                self.failed_squares += failed**2
+
+    def record_candidate(self, rows: int, outcome: Outcome) -> None:
+        """Count a request that the candidate served, with any outcome."""
+        self.candidate_requests += 1
+        self.candidate_rows += rows
+        failed = failed_rows(outcome, rows)
+        self.candidate_failed_rows += failed
+        self.candidate_failed_squares += failed**2
+
+    def record_shadow(self, rows: int, failed: int) -> None:
+        """Count a batch that the candidate ran again, of which ``failed`` rows have no result."""
+        self.shadowed_batches += 1
+        self.shadowed_rows += rows
+        self.shadow_failed_rows += failed
+        self.shadow_failed_squares += failed**2
+
+    def record_differences(self, differences: Mapping[str, OutputDifference], *, repeated: bool = False) -> None:
+        """Count the comparison of a batch's results.
+
+        ``repeated``: with results of this pod itself instead of the candidate's.
+        """
+        for name, difference in differences.items():
+            compared = self._outputs.get(name)
+            if compared is None:
+                if len(self._outputs) >= MAX_OUTPUTS or not self._spend(_OUTPUT_BYTES, name):
+                    continue
+                compared = self._outputs[name] = _Compared()
+            if repeated:
+                compared.add_repeated(difference)
+                continue
+            compared.add(difference)
+            if difference.change and not compared.change:
+                change = difference.change[:_MAX_CHANGE]
+                compared.change = change if self._spend(0, change) else change[:1]
+
+    def _spend(self, size_bytes: int, text: str) -> bool:
+        """Reserve bytes of the report for a text and ``size_bytes`` more; return whether there is room."""
+        size_bytes += len(msgspec.json.encode(text))
+        if size_bytes > self._left_bytes:
+            return False
+        self._left_bytes -= size_bytes
+        return True
+
+    def report(
+        self,
+        revision: str,
+        candidate: str,
+        *,
+        ready_candidates: int = 0,
+        input_change: str = "",
+        output_change: str = "",
+    ) -> RolloutReport:
+        """Return the report of a proxy with these counts."""
+        return RolloutReport(
+            revision=revision,
+            candidate=candidate,
+            served_rows=self.served_rows,
+            failed_rows=self.failed_rows,
+            failed_squares=self.failed_squares,
+            candidate_requests=self.candidate_requests,
+            candidate_rows=self.candidate_rows,
+            candidate_failed_rows=self.candidate_failed_rows,
+            candidate_failed_squares=self.candidate_failed_squares,
+            returned_requests=self.returned_requests,
+            shadowed_batches=self.shadowed_batches,
+            shadowed_rows=self.shadowed_rows,
+            shadow_failed_rows=self.shadow_failed_rows,
+            shadow_failed_squares=self.shadow_failed_squares,
+            dropped_batches=self.dropped_batches,
+            outputs={name: each.counts() for name, each in self._outputs.items()},
+            times=tuple(self._times[bucket] for bucket in sorted(self._times)),
+            ready_candidates=ready_candidates,
+            input_change=input_change,
+            output_change=output_change,
+        )
+
+
+def failed_rows(outcome: Outcome, rows: int) -> int:
+    """Return the rows that failed because of model, runtime or proxy, not because of the client."""
+    if isinstance(outcome, RequestResult):
+        return 0
+    if isinstance(outcome, RowsFailed):
+        return sum([error.status >= _SERVER_ERROR for error in outcome.errors])
+    is_fault = outcome.status >= _SERVER_ERROR and outcome.reason is not RejectionReason.DRAINING
+    return rows if is_fault else 0

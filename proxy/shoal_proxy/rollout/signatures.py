@@ -1,0 +1,58 @@
+"""Differences between the signatures of a stable model and its candidate, as sentences."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
+
+MAX_SENTENCE: Final = 1024
+_MAX_NAME: Final = 64
+
+
+def input_change(stable: ModelSignature, candidate: ModelSignature) -> str:
+    """Return the difference of the candidate's inputs; empty if it accepts the stable model's requests."""
+    if stable.batches != candidate.batches:
+        return (
+            f"the candidate's inputs have {'a' if candidate.batches else 'no'} batch dimension,"
+            f" unlike the stable revision's"
+        )
+    new = [name for name, spec in candidate.inputs.items() if name not in stable.inputs and not spec.optional]
+    required = [
+        name for name, spec in candidate.inputs.items() if name in stable.inputs and not spec.optional
+        and stable.inputs[name].optional
+    ]  # fmt: skip
+    parts = _differences(stable.inputs, candidate.inputs)
+    parts += [f"requires {_quoted(name)}" for name in new]
+    parts += [f"requires {_quoted(name)}, which was optional" for name in required]
+    return _sentence("the candidate's inputs differ: it ", parts)
+
+
+def output_change(stable: ModelSignature, candidate: ModelSignature) -> str:
+    """Return the difference of the candidate's outputs; empty if they are the same."""
+    added = [f"also returns {_quoted(name)}" for name in candidate.outputs if name not in stable.outputs]
+    return _sentence("the candidate's outputs differ: it ", [*_differences(stable.outputs, candidate.outputs), *added])
+
+
+def _differences(
+    stable: Mapping[str, InputSpec] | Mapping[str, OutputSpec],
+    candidate: Mapping[str, InputSpec] | Mapping[str, OutputSpec],
+) -> list[str]:
+    parts: list[str] = []
+    for name, spec in stable.items():
+        other = candidate.get(name)
+        if other is None:
+            parts.append(f"has no {_quoted(name)}")
+            continue
+        if other.datatype != spec.datatype:
+            parts.append(f"has {_quoted(name)} as {other.datatype}, not {spec.datatype}")
+        if other.shape[1:] != spec.shape[1:] or len(other.shape) != len(spec.shape):
+            parts.append(f"has {_quoted(name)} with shape {list(other.shape)}, not {list(spec.shape)}")
+    return parts
+
+
+def _quoted(name: str) -> str:
+    return repr(name[:_MAX_NAME])
+
+
+def _sentence(begin: str, parts: Sequence[str]) -> str:
+    return (begin + "; ".join(parts))[:MAX_SENTENCE] if parts else ""
