@@ -11,6 +11,7 @@ import pytest
 from shoal_schema.decoding import parse_spec
 from shoal_schema.fields.declaring import Json, SettingsSection, element_of, fields_of, section_of
 from shoal_schema.publishing.crd import custom_resource_definition
+from shoal_schema.resource.conditions import ConditionType
 from shoal_schema.resource.service import InferenceServiceSpec
 from tests.operator.samples import BY_HPA, BY_KEDA, DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, service, with_fields
 
@@ -382,3 +383,9 @@ def test_scale_and_status_are_subresources_and_the_columns_are_there() -> None:
     assert version["subresources"]["status"] == {}
     names = [column["name"] for column in version["additionalPrinterColumns"] if "priority" not in column]
     assert names == ["Ready", "Reason", "Replicas", "URL", "Age"]
+
+
+def test_the_status_has_room_for_every_condition() -> None:
+    conditions = root_schema()["properties"]["status"]["properties"]["conditions"]
+
+    assert conditions["maxItems"] >= len(ConditionType)

@@ -47,7 +47,7 @@ _COLUMNS: list[Json] = [
 ]
 _CONDITIONS: Json = {
     "type": "array",
-    "maxItems": 16,
+    "maxItems": 32,
     "x-kubernetes-list-type": "map",
     "x-kubernetes-list-map-keys": ["type"],
     "items": {
