@@ -14,11 +14,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from shoal.discovery import admin_urls
 from shoal.sampling import Sample, Source, cluster_source, proxy_source, samples
 from shoal.watching.cells import COLUMNS, LESS, cells, document
 from shoal.watching.samples import Histories
 
-USUAL = "http://127.0.0.1:9090"
 _WIDE = 160
 """Characters that all columns need; also the width without a terminal."""
 _LEFT = ("service", "state", "rows")
@@ -31,7 +31,7 @@ def select_source(options: SimpleNamespace) -> Callable[[], AbstractAsyncContext
     """
     if options.cluster or options.context:
         return partial(cluster_source, options.context or "", options.namespace or "")
-    return partial(proxy_source, options.urls or [USUAL])
+    return partial(proxy_source, (lambda: options.urls) if options.urls else admin_urls)
 
 
 def top(options: SimpleNamespace) -> int:
