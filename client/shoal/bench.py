@@ -16,7 +16,7 @@ import orjson
 
 from shoal.benching.advice import advice
 from shoal.benching.drawing import COLOURS, bars, by_rate, legend, steps_table, svg
-from shoal.benching.knee import Knee, find, judge, next_rate, run_s
+from shoal.benching.knee import MAX_RUNS, Knee, find, judge, next_rate, run_s
 from shoal.benching.samples import sample
 from shoal.benching.steps import PARTS, LoadStep, Run, limit_ms, percentile, summarize
 from shoal.client import Client
@@ -130,7 +130,8 @@ async def _measure(options: SimpleNamespace, load: Callable[[float], Load], admi
             # The first rate is always measured, even beyond --seconds.
             if runs and time.monotonic() + seconds > ends_s:
                 break
-            print(f"{rate:.4g} requests/s for {seconds:.3g} s", file=sys.stderr)
+            number = len(runs.get(rate, ())) + 1
+            print(f"run {number} of at most {MAX_RUNS} at {rate:.4g} requests/s, {seconds:.3g} s", file=sys.stderr)
             runs.setdefault(rate, []).append(await loader.at(rate, seconds, random))
             steps = [summarize(rate, of_rate, within_ms) for rate, of_rate in runs.items()]
         return Measurement(alone_ms, within_ms, steps)
