@@ -179,9 +179,9 @@ def _runtime(over: LoadStep, max_batch_rows: int | None, bound: Bound | None) ->
     total_ms = sum(parts.values())
     if parts["queue"] < SHORT_WAIT * total_ms and bound is not Bound.MODEL:
         return (
-            f"Requests hardly wait ({figure(parts['queue'])} of {figure(total_ms)} ms) and batches are not full ({rows}), so responses "
-            f"are late because of the time of a batch in the runtime ({runtime_ms} ms). Send more rows per "
-            "request."
+            f"Requests hardly wait ({figure(parts['queue'])} of {figure(total_ms)} ms) and batches are not"
+            f" full ({rows}), so responses are late because of the time of a batch in the runtime ({runtime_ms} ms)."
+            " Send more rows per request."
         )
     return (
         f"The {name} is the bottleneck ({runtime_ms} ms per batch) with {rows} in a batch. Raise"
