@@ -23,9 +23,11 @@ PHRASES := $(shell sed -n 's/->.*//; / /p' glossary.txt | paste -sd '|')
 PLAIN := README.md CONTRIBUTING.md CHANGELOG.md RELEASING.md docs benchmarks client e2e examples local monitoring operator proxy runtime schema
 
 PARTS := client local operator proxy runtime schema
-.PHONY: demo test $(addprefix test-,$(PARTS)) test-all test-uncovered test-compiled test-interop test-images e2e check format lint types contracts guard site generated messages pictures uplot bench-batch bench-coldstart bench-gpu bench-gpu-wheels bench-graphs bench-operator bench-policy bench-rollout bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
+.PHONY: demo env test $(addprefix test-,$(PARTS)) test-all test-uncovered test-compiled test-interop test-images e2e check format lint types contracts guard site generated messages pictures uplot bench-batch bench-coldstart bench-gpu bench-gpu-wheels bench-graphs bench-operator bench-policy bench-rollout bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
 
-demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, print the figures
+env: $(VENV)/.installed ## Install Shoal and the tools of its tests into .venv
+
+demo: $(VENV)/.demo ## Deploy a real image classifier, and send it 200 pictures without and with batches
 	$(BIN)/python -m examples.demo
 
 # Tests that call the pure cores directly. Coverage doubles their duration, so `make test` measures it only for COVERAGE=1.

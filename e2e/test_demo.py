@@ -47,6 +47,9 @@ def test_the_demo_names_the_cat_and_counts_the_batches(tmp_path: Path) -> None:
     assert re.search(r"cat +34 +(tabby|tiger cat|Egyptian cat)", output)
     assert "200 pictures from 32 callers" in output
     assert re.search(r"rows  #+", output)
+    assert re.search(r"the rate is \d+\.\d times that of single pictures", output)
+    assert "what bounds the rate with batches: " in output
+    assert output.endswith("The cluster of this demo stops now.\n")
     assert re.search(r"inferenceservice.serving.shoal.dev/cat +True +Ready +1", output)
     assert not processes_of(tmp_path)
 

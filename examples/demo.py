@@ -1,6 +1,6 @@
-"""Deploy a real image classifier, send it 200 pictures from 32 callers, print what happened.
+"""Deploy a real image classifier, send it 200 pictures from 32 callers, without batches and with them.
 
-``make demo``, or ``python -m examples.demo``. It takes half a minute, needs no network, and stops
+``make demo``, or ``python -m examples.demo``. It takes about a minute, needs no network, and stops
 what it started, also on Ctrl-C.
 """
 
@@ -20,13 +20,28 @@ from PIL import Image
 from tqdm import tqdm
 
 from examples.cluster import LocalCluster, local_cluster
-from examples.report import Answer, bars, batch_counts, label_table, percentile
+from examples.report import Answer, Round, bars, batch_counts, comparison, label_table
 from examples.server import Server, ServerError
 
 EXAMPLE = Path(__file__).parent / "cat"
+UNBATCHED = """
+apiVersion: serving.shoal.dev/v1alpha1
+kind: InferenceService
+metadata: {name: unbatched}
+spec:
+  model: {uri: "file:///models/cat"}
+  batching: {maxBatchSize: 1}
+"""
+"""The same model, in batches of one picture."""
+NEXT = """\
+next, after `. .venv/bin/activate`:
+  shoal serve examples/cat                            the model without a cluster; its page is /docs
+  shoal bench --item examples/cat/picture.jpg         the highest rate of that server, and what limits it
+  shoal local up --model cat=examples/cat/model       a cluster like this one that keeps running"""
 REQUESTS = 200
 CALLERS = 32
 TIMEOUT_S = 60.0
+JPEG = {"content-type": "image/jpeg"}
 PICTURES = ("cat", "chelsea", "coffee", "camera", "rocket", "astronaut")
 CATS = {"tabby", "tiger cat", "Egyptian cat"}
 INTERRUPTED = 130
@@ -73,25 +88,38 @@ def run() -> None:
     started_s = time.monotonic()
     with local_cluster({"cat": EXAMPLE / "model"}) as cluster:
         print(f"A cluster of one machine runs after {time.monotonic() - started_s:.1f} s.", flush=True)
-        started_s = time.monotonic()
-        server = deploy(cluster)
-        print(f"Ready {time.monotonic() - started_s:.1f} s after kubectl apply at {server.url}", flush=True)
         files = list(picture_files(REQUESTS))
-        _check_interrupted()
-        started_s = time.monotonic()
-        answers = asyncio.run(ask(server, files))
-        elapsed_s = time.monotonic() - started_s
-        metrics = server.metrics()
-        print("\n".join(report(answers, elapsed_s, metrics)))
-        print(f"\n$ kubectl get infsvc,pods\n{cluster.kubectl('get', 'infsvc,pods')}", flush=True)
-    require_cats(answers)
+        unbatched_file = cluster.folder / "unbatched.yaml"
+        unbatched_file.write_text(UNBATCHED)
+        print("\nFirst without batches: the same model with maxBatchSize 1.")
+        deploy(cluster, "unbatched", unbatched_file)
+        unbatched = measure(cluster.server("unbatched"), "unbatched", files)
+        cluster.kubectl("delete", "-f", str(unbatched_file))
+        print("\nThen with batches of up to 32 pictures.")
+        deploy(cluster, "cat", EXAMPLE)
+        server = cluster.server("cat")
+        batched = measure(server, "cat", files)
+        print("\n".join(report(unbatched, batched, server)))
+        print(f"\n$ kubectl get infsvc,pods\n{cluster.kubectl('get', 'infsvc,pods')}\n\n{NEXT}", flush=True)
+        print("\nThe cluster of this demo stops now.", flush=True)
+    require_cats(batched.answers)
 
 
-def deploy(cluster: LocalCluster) -> Server:
-    """Apply the example and wait until it is served."""
-    print(f"$ kubectl apply -f examples/cat\n{cluster.kubectl('apply', '-f', str(EXAMPLE))}", flush=True)
-    cluster.wait_until_ready("cat")
-    return cluster.server("cat")
+def deploy(cluster: LocalCluster, name: str, manifest: Path) -> None:
+    """Apply a service and wait until it is served."""
+    shown = manifest.relative_to(Path.cwd()) if manifest.is_relative_to(Path.cwd()) else manifest.name
+    started_s = time.monotonic()
+    print(f"$ kubectl apply -f {shown}\n{cluster.kubectl('apply', '-f', str(manifest))}", flush=True)
+    cluster.wait_until_ready(name)
+    print(f"Ready {time.monotonic() - started_s:.1f} s after kubectl apply", flush=True)
+
+
+def measure(server: Server, model: str, files: Sequence[tuple[str, bytes]]) -> Round:
+    """Send all files, and return the answers and how long they took."""
+    _check_interrupted()
+    started_s = time.monotonic()
+    answers = asyncio.run(ask(server, model, files))
+    return Round(answers, time.monotonic() - started_s)
 
 
 def picture_files(count: int) -> Iterator[tuple[str, bytes]]:
@@ -120,7 +148,7 @@ def jpeg(image: Image.Image) -> bytes:
     return file.getvalue()
 
 
-async def ask(server: Server, files: Sequence[tuple[str, bytes]]) -> list[Answer]:
+async def ask(server: Server, model: str, files: Sequence[tuple[str, bytes]]) -> list[Answer]:
     """Send each file in a request of its own, CALLERS at a time; return answers in file order."""
     limits = httpx.Limits(max_connections=CALLERS)
     waiting = iter(enumerate(files))
@@ -129,7 +157,7 @@ async def ask(server: Server, files: Sequence[tuple[str, bytes]]) -> list[Answer
 
     async def caller(client: httpx.AsyncClient) -> None:
         for index, (name, file) in waiting:
-            answers[index] = await classify(client, name, file)
+            answers[index] = await classify(client, model, name, file)
             progress.update()
 
     async with httpx.AsyncClient(base_url=server.url, limits=limits, timeout=TIMEOUT_S, trust_env=False) as client:
@@ -148,11 +176,11 @@ async def together(callers: Iterable[Coroutine[None, None, None]]) -> None:
         raise failures.exceptions[0] from None
 
 
-async def classify(client: httpx.AsyncClient, picture: str, file: bytes) -> Answer:
+async def classify(client: httpx.AsyncClient, model: str, picture: str, file: bytes) -> Answer:
     """Send one JPEG as it is, and return its best label."""
     started_s = time.perf_counter()
     try:
-        response = await client.post("/v1/models/cat:predict", content=file, headers={"content-type": "image/jpeg"})
+        response = await client.post(f"/v1/models/{model}:predict", content=file, headers=JPEG)
     except httpx.TransportError as error:
         raise DemoError(f"no answer for the picture {picture}: {error!r}") from error
     latency_s = time.perf_counter() - started_s
@@ -162,18 +190,19 @@ async def classify(client: httpx.AsyncClient, picture: str, file: bytes) -> Answ
     return Answer(picture, prediction["label"][0], prediction["probability"][0], latency_s)
 
 
-def report(answers: Sequence[Answer], elapsed_s: float, metrics: str) -> list[str]:
-    """Return the lines that say what happened."""
-    latencies_ms = [answer.latency_s * 1000 for answer in answers]
+def report(unbatched: Round, batched: Round, server: Server) -> list[str]:
+    """Return the lines that say what happened, and what bounds the batched service."""
     return [
-        *label_table(answers),
         "",
-        f"{len(answers)} pictures from {CALLERS} callers in {elapsed_s:.1f} s:"
-        f" {len(answers) / elapsed_s:.0f} requests/s,"
-        f" p50 {percentile(latencies_ms, 0.5):.0f} ms, p99 {percentile(latencies_ms, 0.99):.0f} ms",
+        *label_table(batched.answers),
+        "",
+        f"{len(batched.answers)} pictures from {CALLERS} callers:",
+        *comparison(unbatched, batched),
         "",
         "batches the proxy made of them:",
-        *bars(batch_counts(metrics)),
+        *bars(batch_counts(server.metrics())),
+        "",
+        f"what bounds the rate with batches: {server.bottleneck()}",
     ]
 
 

@@ -26,6 +26,34 @@ class Answer:
     latency_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """All pictures, sent to one service.
+
+    Args:
+        answers: in the order of the pictures.
+        elapsed_s: from the first request to the last answer.
+    """
+
+    answers: Sequence[Answer]
+    elapsed_s: float
+
+    @property
+    def per_s(self) -> float:
+        """Answers per second."""
+        return len(self.answers) / self.elapsed_s
+
+
+def comparison(unbatched: Round, batched: Round) -> list[str]:
+    """Return a table of the two rounds, and the ratio of their rates."""
+    lines = [f"{'':<22} {'time':>7} {'requests/s':>11} {'p50':>9} {'p99':>9}"]
+    for name, each in (("one picture per batch", unbatched), ("batches", batched)):
+        p50_ms, p99_ms = (percentile([answer.latency_s * 1000 for answer in each.answers], p) for p in (0.5, 0.99))
+        lines.append(f"{name:<22} {each.elapsed_s:>5.1f} s {each.per_s:>11.1f} {p50_ms:>6.0f} ms {p99_ms:>6.0f} ms")
+    ratio = batched.per_s / unbatched.per_s
+    return [*lines, f"With batches, the rate is {ratio:.1f} times that of single pictures, on the same processor."]
+
+
 def label_table(answers: Sequence[Answer]) -> list[str]:
     """Return one line per picture: how often it was sent, and the first answer to it."""
     lines = [f"{'picture':<12} {'sent':>5}  {'top label':<24} probability"]

@@ -16,6 +16,8 @@ from typing import BinaryIO
 
 import httpx
 
+from shoal_schema.interfaces.bounds import ADVICE, Bound
+
 PR_SET_PDEATHSIG = 1
 POLL_INTERVAL_S = 0.1
 STOP_TIMEOUT_S = 30.0
@@ -43,6 +45,12 @@ class Server:
     def metrics(self) -> str:
         """Return the proxy's metrics as Prometheus text."""
         return httpx.get(f"{self.admin_url}/metrics", trust_env=False).raise_for_status().text
+
+    def bottleneck(self) -> str:
+        """Return what bounds the rate, as the proxy says."""
+        accept = {"accept": "application/json"}
+        answer = httpx.get(f"{self.admin_url}/v1/explain", headers=accept, trust_env=False).raise_for_status()
+        return ADVICE[Bound(answer.json()["report"]["bound"])].cause
 
 
 @contextmanager

@@ -7,7 +7,8 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
-from click import BadParameter, Choice, IntRange, argument, command, option
+from click import BadParameter, Choice, Context, IntRange, argument, command, option
+from click.core import ParameterSource
 
 from shoal_schema.process.arguments import (
     FILE,
@@ -78,25 +79,25 @@ A repeated run resumes an interrupted job. See docs/how-to/batch.md.
 PREDICT_EXAMPLES = """\
 \b
 examples:
+  shoal predict picture.jpg                 `shoal serve` on this machine
   shoal predict http://127.0.0.1:8080 picture.jpg
-  shoal predict http://127.0.0.1:8080 --text 'a small fish among many'
-  shoal predict http://127.0.0.1:8080 --data '[1, 2, 3]'
-  shoal predict http://127.0.0.1:8080 --data '{"a": [1, 2], "b": [3, 4]}' --json
-  shoal predict http://127.0.0.1:8080 item.npy
+  shoal predict --text 'a small fish among many'
+  shoal predict --data '{"a": [1, 2], "b": [3, 4]}' --json
 
 FILE holds one item: .npy an array, .npz arrays for several inputs, .json a JSON value; any other file is
-sent as bytes. - reads standard input.
+sent as bytes. - reads standard input. A single argument is FILE, unless --text or --data has the item.
 """
 INFO_EXAMPLES = """\
 \b
 examples:
+  shoal info                                `shoal serve` on this machine
   shoal info http://127.0.0.1:8080
   shoal info http://triton:8000 --model resnet   a server that does not list its models
 """
 BENCH_EXAMPLES = """\
 \b
 examples:
-  shoal bench http://127.0.0.1:8080
+  shoal bench                               `shoal serve` on this machine
   shoal bench http://127.0.0.1:8080 --item picture.jpg --plot bench.svg
   shoal bench http://127.0.0.1:8080 --data '{"a": [1, 2], "b": [3, 4]}' --objective-ms 50 --json
 
@@ -106,8 +107,8 @@ server are affected meanwhile.
 TOP_EXAMPLES = """\
 \b
 examples:
-  shoal top                                 `shoal serve` on this machine, at http://127.0.0.1:9090
-  shoal top 127.0.0.1:9090 127.0.0.1:9091   several proxies, by their admin ports
+  shoal top                                 every `shoal serve` of this user on this machine
+  shoal top 127.0.0.1:8079 10.0.0.5:9090    several proxies, by their admin ports
   shoal top --cluster                       every service of kubectl's current cluster
   shoal top --context prod -n shop --once   one table of one namespace in the cluster of a context
 
@@ -117,7 +118,7 @@ needs kubectl and permission to list InferenceServices and to forward a port of 
 DASHBOARD_EXAMPLES = """\
 \b
 examples:
-  shoal dashboard                           `shoal serve` on this machine, as a page at http://127.0.0.1:8099
+  shoal dashboard                           every `shoal serve` of this user, as a page at http://127.0.0.1:8099
   shoal dashboard --cluster                 every service of kubectl's current cluster
 
 The page is served to this machine only.
@@ -156,8 +157,8 @@ CREDENTIALS = together(
 )
 KEY_NEEDS_CERTIFICATE = only("key", lambda given: given.cert, "it needs --cert")
 SERVER = together(
-    argument("url", metavar="URL", help="the server, such as http://127.0.0.1:8080"),
-    option("--model", metavar="NAME", help="name of the model; required unless the server has exactly one"),
+    argument("url", metavar="[URL]", required=False, help="the server (`shoal serve` on this machine)"),
+    option("--model", metavar="NAME", help="name of the model; required if there are several"),
     option("--timeout", type=DAY_S, default=30.0, help="timeout in seconds"),
     CREDENTIALS,
 )
@@ -166,7 +167,9 @@ ITEM = together(
     option("--data", metavar="JSON", help="JSON value as the item"),
 )
 WATCHING = together(
-    argument("urls", metavar="[URL]...", nargs=-1, help="admin ports of proxies (http://127.0.0.1:9090)"),
+    argument(
+        "urls", metavar="[URL]...", nargs=-1, help="admin ports of proxies (those of `shoal serve` on this machine)"
+    ),
     option("--cluster", is_flag=True, help="show the cluster of kubectl's current context"),
     option("--context", metavar="NAME", help="show the cluster of this kubectl context"),
     option("--namespace", "-n", metavar="NAME", help="services of this namespace only"),
@@ -198,7 +201,7 @@ SERVE_RULES = [
 @argument("targets", type=PATH, metavar="[PATH]...", nargs=-1, help="models, each as PATH or NAME=PATH")
 @option("--host", type=_host, metavar="ADDRESS", default="127.0.0.1", help="address to listen on")
 @option("--port", type=PORT, default=8080, help="port to listen on; 0 for any free port")
-@option("--admin-port", type=PORT, help="port of /readyz and /metrics (9090 if free, otherwise any)")
+@option("--admin-port", type=PORT, help="port of /readyz and /metrics (8079 if free, otherwise any)")
 @option("--grpc-port", type=PORT, help="port of the Open Inference Protocol over gRPC (none)")
 @option("--tls-certificate", type=FILE, help="serve one model over TLS with this certificate (PEM), reloaded on change")
 @option("--tls-key", type=FILE, help="key of the certificate")
@@ -262,7 +265,18 @@ def batch(**options: Any) -> int:
     return _run("batch", options)
 
 
-@command(cls=Command, rules=[exactly_one("file", "text", "data"), KEY_NEEDS_CERTIFICATE], epilog=PREDICT_EXAMPLES)
+def _single_argument_is_item(context: Context) -> None:
+    """Use a single argument as FILE instead of URL, unless the item is given otherwise."""
+    given = context.params
+    if given["url"] and "://" not in given["url"] and not any(given[name] for name in ("file", "text", "data")):
+        given["url"], given["file"] = None, given["url"]
+        context.set_parameter_source("file", ParameterSource.COMMANDLINE)
+
+
+PREDICT_RULES = [_single_argument_is_item, exactly_one("file", "text", "data"), KEY_NEEDS_CERTIFICATE]
+
+
+@command(cls=Command, rules=PREDICT_RULES, epilog=PREDICT_EXAMPLES)
 @SERVER
 @argument("file", type=PATH, required=False, help="file with the item; see below")
 @ITEM
@@ -279,7 +293,7 @@ def predict(**options: Any) -> int:
 @option("--rows", type=IntRange(1, 65_536), default=1, help="items per request")
 @option("--seconds", type=DAY_S, default=30.0, help="total duration in seconds")
 @option("--objective-ms", type=HOUR_MS, help="latency objective (the server's, or 5 times the idle latency)")
-@option("--admin", metavar="URL", help="admin port, for the server's own report (:9090)")
+@option("--admin", metavar="URL", help="admin port, for the server's own report (that of the URL's server)")
 @option("--plot", type=FILE, help="write a plot: .svg, or .png with matplotlib")
 @option("--seed", type=int, default=0, help="seed of the random times")
 @option("--json", is_flag=True, help="print the report as JSON")

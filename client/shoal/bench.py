@@ -16,10 +16,11 @@ import orjson
 
 from shoal.benching.advice import advice
 from shoal.benching.drawing import COLOURS, bars, by_rate, legend, steps_table, svg
-from shoal.benching.knee import Knee, find, judge, next_rate, run_s
+from shoal.benching.knee import MAX_RUNS, Knee, find, judge, next_rate, run_s
 from shoal.benching.samples import sample
 from shoal.benching.steps import PARTS, LoadStep, Run, limit_ms, percentile, summarize
 from shoal.client import Client
+from shoal.discovery import admin_url, find_model
 from shoal.errors import InvalidInput, ServerFailed
 from shoal.exchange import base_url, trusted
 from shoal.files import given_item, plain
@@ -31,7 +32,7 @@ from shoal_schema.fields.redaction import redacted_value
 from shoal_schema.interfaces.bounds import Bound
 from shoal_schema.interfaces.metrics import ROWS
 
-ADMIN_PORT = 9090
+POD_ADMIN_PORT = 9090
 STEPS = 10
 """Steps that share the time; a step with too few requests takes longer."""
 MIN_STEP_S = 0.5
@@ -56,6 +57,8 @@ class Measurement:
 def bench(options: SimpleNamespace) -> int:
     """Measure a server under rising load, and print the report."""
     _check_plot(options.plot)
+    if not options.url:
+        options.url, options.model = find_model("bench", options.model)
     key, context = key_in(options.api_key_file), trusted(options)
     with Client(options.url, options.model, timeout_s=options.timeout, api_key=key, verify=context) as client:
         signature = client.signature()
@@ -67,7 +70,7 @@ def bench(options: SimpleNamespace) -> int:
         raise InvalidInput(f"model {signature.name} takes no batches. Omit --rows")
     tensors = encode_items([item] * options.rows, signature) if signature.batches else encode_item(item, signature)
     request = infer_request(signature.name, signature, tensors, {})
-    admin = _Admin(options)
+    admin = _Admin(options, signature.name)
     load = partial(Load, base_url(options.url), request, headers=shown(key), context=context)
     measured = asyncio.run(_measure(options, load, admin))
     knee = find(measured.steps)
@@ -127,7 +130,8 @@ async def _measure(options: SimpleNamespace, load: Callable[[float], Load], admi
             # The first rate is always measured, even beyond --seconds.
             if runs and time.monotonic() + seconds > ends_s:
                 break
-            print(f"{rate:.4g} requests/s for {seconds:.3g} s", file=sys.stderr)
+            number = len(runs.get(rate, ())) + 1
+            print(f"run {number} of at most {MAX_RUNS} at {rate:.4g} requests/s, {seconds:.3g} s", file=sys.stderr)
             runs.setdefault(rate, []).append(await loader.at(rate, seconds, random))
             steps = [summarize(rate, of_rate, within_ms) for rate, of_rate in runs.items()]
         return Measurement(alone_ms, within_ms, steps)
@@ -160,8 +164,10 @@ class _Admin:
     Another server may listen on the default admin port, so the rows that it counts are compared with the rows sent.
     """
 
-    def __init__(self, options: SimpleNamespace) -> None:
-        self._url = options.admin or f"http://{base_url(options.url).host}:{ADMIN_PORT}"
+    def __init__(self, options: SimpleNamespace, model: str) -> None:
+        url = base_url(options.url)
+        pod = f"http://{url.host}:{POD_ADMIN_PORT}"
+        self._url = options.admin or admin_url(f"{url}".replace("//localhost:", "//127.0.0.1:"), model) or pod
         self._rows = self._rows_served()
 
     def explained(self, rows: int) -> ProxyExplanation | None:

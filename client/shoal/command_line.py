@@ -29,14 +29,14 @@ examples:
   shoal serve examples/cat                  serve a model from a manifest or a model directory
   shoal inspect model.pt2                   load a model and report its signature and problems
   shoal batch --model ./cat --input 'pictures/*.jpg' --output answers
-  shoal info http://127.0.0.1:8080          show a model's inputs and outputs
-  shoal predict http://127.0.0.1:8080 examples/cat/picture.jpg
-  shoal bench http://127.0.0.1:8080         measure the capacity, and what limits it
+  shoal info                                show the inputs and outputs of the served model
+  shoal predict examples/cat/picture.jpg    send it one item
+  shoal bench                               measure the capacity, and what limits it
   shoal top                                 show the load of services, live
   shoal dashboard                           show it as a page in a browser
   shoal local up                            run a Kubernetes cluster on this machine, with the operator
-  shoal record --from http://127.0.0.1:9090 > trace.csv
-  shoal simulate trace.csv --from http://127.0.0.1:9090 --objective-ms 30
+  shoal record --from http://127.0.0.1:8079 > trace.csv
+  shoal simulate trace.csv --from http://127.0.0.1:8079 --objective-ms 30
 """
 COMPLETION_EXAMPLES = """\
 \b

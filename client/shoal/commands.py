@@ -17,6 +17,7 @@ from shoal.batch import batch_environment
 from shoal.bench import bench as measure
 from shoal.client import Client
 from shoal.colours import Style, styled
+from shoal.discovery import find_model
 from shoal.exchange import trusted
 from shoal.files import given_item
 from shoal.graph_file import ServedGraph, graphs_in, main_graph
@@ -31,7 +32,8 @@ from shoal.serving.precision_table import precision_text, with_names
 from shoal.targets import ServePlan, files_beside, make_plan, named_target, plan_services
 from shoal_schema.resource.locations import shown
 
-ADMIN_PORT = 9090
+ADMIN_PORT = 8079
+"""Default admin port: not assigned by IANA, and not 9090 as in a pod, which is the default of Prometheus."""
 REQUIRES_KEYS = "access.apiKeys"
 """Prefix of the fields that require API keys."""
 
@@ -39,21 +41,22 @@ REQUIRES_KEYS = "access.apiKeys"
 def predict(options: SimpleNamespace) -> int:
     """Send one item and print the result."""
     item = given_item(options, options.file)
-    with _client(options) as client:
+    with _client(options, "predict") as client:
         outputs = [output.name for output in client.signature().outputs]
         result = client.predict(item)
     print(json_text(result) if options.json else _with_headline(result_text(result, outputs)))
     return 0
 
 
-def _client(options: SimpleNamespace) -> Client:
+def _client(options: SimpleNamespace, command: str) -> Client:
     key = key_in(options.api_key_file)
-    return Client(options.url, options.model, timeout_s=options.timeout, api_key=key, verify=trusted(options))
+    url, model = (options.url, options.model) if options.url else find_model(command, options.model)
+    return Client(url, model, timeout_s=options.timeout, api_key=key, verify=trusted(options))
 
 
 def info(options: SimpleNamespace) -> int:
     """Print the model's signature."""
-    with _client(options) as client:
+    with _client(options, "info") as client:
         signature = client.signature()
     print(signature_json(signature) if options.json else _with_headline(signature_text(signature)))
     return 0
@@ -198,7 +201,7 @@ def serve(options: SimpleNamespace) -> int:
         raise FieldError(
             "TLS requires a port with a single model. Omit --tls-certificate, or serve the models separately"
         )
-    # The model's own port may be 9090.
+    # The model's own port may be the default admin port.
     default = options.admin_port is None and options.port != ADMIN_PORT
     # Of several `shoal serve` on one address, the first one gets the default admin port.
     with ports.claimed(options.host, ADMIN_PORT) if default else nullcontext() as ours:
@@ -239,7 +242,7 @@ class _Launcher:
         reporter: prints events.
         port: port on which the models are served.
         shared: whether several models share the port.
-        usual: index of the launch that gets the admin port 9090; None if that port is not available.
+        usual: index of the launch that gets the default admin port; None if that port is not available.
         main: name of the default graph; may be empty.
     """
 
@@ -349,8 +352,8 @@ class _Launcher:
     def _admin_port(self, index: int) -> int:
         """Return the admin port of the launch ``index``.
 
-        With ``--admin-port`` the ports are counted from there. Otherwise one launch gets 9090 if it is free, and others
-        get any free port.
+        With ``--admin-port`` the ports are counted from there. Otherwise one launch gets the default if it is free, and
+        others get any free port.
         """
         options = self._options
         if options.admin_port is not None:

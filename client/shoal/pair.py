@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shlex
+import shutil
 import ssl
 import sys
 import time
@@ -31,6 +32,7 @@ from shoal.serving.supervision import Exit
 from shoal_schema.fields.addresses import Address
 from shoal_schema.graphs.errors import GraphFault
 from shoal_schema.interfaces.load import PATH as LOAD
+from shoal_schema.process.log_lines import read
 
 MODULES = {"runtime": "shoal_runtime", "proxy": "shoal_proxy"}
 SOCKET, PROXY_SOCKET = "runtime.sock", "proxy.sock"
@@ -49,6 +51,8 @@ DRAIN_TIMEOUT_S = 2.0
 """Time for a slow reader of the last output."""
 SILENCE_S = 5.0
 """Time after which a slow start, or a slow step of it, is reported."""
+ROUTINE = ("DEBUG", "INFO")
+"""Levels of log lines that a drawn line replaces."""
 CLEAR = "\r\x1b[K"
 """Moves a terminal's cursor to the start of the line and clears it."""
 
@@ -76,8 +80,15 @@ class Reporter:
     def draw(self, line: str) -> bool:
         """Print a line that the next line overwrites; without a terminal, print nothing and return False."""
         if self._draws and not self.quiet:
+            # A line that wraps cannot be overwritten.
+            line = line[: shutil.get_terminal_size().columns - 1]
             self.output.write(f"{CLEAR}{line}\r".encode(errors="replace"))
         return self._draws
+
+    @property
+    def replaces_log(self) -> bool:
+        """Whether a drawn line replaces the routine log lines of a start: both outputs are on a terminal."""
+        return self._draws and not self.quiet and sys.stderr.isatty()
 
     @property
     def _draws(self) -> bool:
@@ -167,6 +178,23 @@ def outlets(*, json: bool) -> tuple[Outlet, Outlet]:
     return Outlet(STANDARD_OUTPUT, lost=lost), Outlet(STANDARD_ERROR)
 
 
+class StartLog:
+    """Log of a model whose start is drawn: without debug and info lines until the model is ready."""
+
+    def __init__(self, log: Outlet) -> None:
+        self.is_ready = False
+        self._log = log
+
+    def write(self, text: bytes) -> None:
+        """Queue whole lines; warnings, errors and output of the model stay."""
+        if not self.is_ready:
+            lines = text.splitlines(keepends=True)
+            levels = [found.level if (found := read(line.decode(errors="replace").rstrip())) else "" for line in lines]
+            kept = [line for line, level in zip(lines, levels, strict=True) if level not in ROUTINE]
+            text = b"".join(CLEAR.encode() + line for line in kept)
+        self._log.write(text)
+
+
 def warn_of_everywhere(host: str, reporter: Reporter) -> None:
     """Print a warning if ``host`` means every interface."""
     if host in EVERYWHERE:
@@ -188,9 +216,13 @@ class Pair:
         self._report = launch.report
         self._environment = launch.environment(directory, sockets)
         self._socket = Path(directory, SOCKET)
+        # Options for the log are a wish to read it.
+        drawn = launch.reporter.replaces_log and not launch.settings.keys() & {"SHOAL_LOG_LEVEL", "SHOAL_LOG_FORMAT"}
+        self._start_log = StartLog(launch.reporter.log) if drawn else None
+        self._log = self._start_log or launch.reporter.log
         self._runtime = Supervisor("runtime", self._start_runtime, self._report)
         own = without_secrets(self._environment)
-        start_proxy = partial(Process.start, MODULES["proxy"], own, log=launch.reporter.log)
+        start_proxy = partial(Process.start, MODULES["proxy"], own, log=self._log)
         self._proxy = Supervisor("proxy", start_proxy, self._report)
         # A graph has no runtime: its proxy calls the models of its steps.
         # In the order of starting; they stop in reverse.
@@ -232,7 +264,7 @@ class Pair:
     async def _start_runtime(self) -> Process:
         # A killed runtime leaves its socket behind; no other process listens in this directory.
         self._socket.unlink(missing_ok=True)
-        return await Process.start(MODULES["runtime"], self._environment, log=self.launch.reporter.log)
+        return await Process.start(MODULES["runtime"], self._environment, log=self._log)
 
     async def _announce(self) -> None:
         """Report each time the server becomes ready, the first time with a sample request; never returns."""
@@ -245,6 +277,8 @@ class Pair:
                 await self._until_ready(http)
                 took_s = time.monotonic() - started_s
                 self._report(f"ready after {took_s:.1f} s", Style.GREEN, ready_after_s=took_s)
+                if self._start_log is not None:
+                    self._start_log.is_ready = True
                 if not self._proxy.served:
                     # From now on an exit is a crash, not a wrong setting.
                     for each in self._processes:
@@ -258,30 +292,23 @@ class Pair:
         Raises:
             LocalError: the models of a graph's steps do not match, or its composer cannot be loaded.
         """
-        reason, report_s = "", time.monotonic() + SILENCE_S
+        began_s, reason, now = time.monotonic(), "", "starting"
+        report_s = began_s + SILENCE_S
         while True:
-            try:
+            with suppress(httpx.TransportError):
                 response = await http.get(f"{self.launch.admin_url}/readyz")
-            except httpx.TransportError:
-                await asyncio.sleep(POLL_INTERVAL_S)
-                continue
-            if response.status_code == 200:
-                return
-            # The reason is JSON, or plain text.
-            try:
-                body = response.json()
-            except ValueError:
-                body = None
-            found = body.get("reason") if isinstance(body, dict) else None
-            now = str(found or response.text.strip()[:200])
+                if response.status_code == 200:
+                    return
+                now = _reason(response)
             if self.launch.graph:
                 # Waiting does not repair some faults of a graph.
                 with suppress(httpx.TransportError):  # the proxy has exited, and its supervisor reports it
                     state = (await http.get(f"{self.launch.admin_url}{LOAD}")).json().get("graph") or {}
                     if state.get("reason") in NEVER_READY:
                         raise LocalError(f"the graph {self.launch.name} cannot work: {state.get('message')}")
-            # A download is drawn in place; any other reason is printed when it changes.
-            if (bar := progress_bar(now)) and self.launch.reporter.draw(f"{self.launch.name}: {bar}"):
+            # On a terminal the reason is drawn in place, otherwise printed when it changes.
+            shown = progress_bar(now) or f"{now}, {time.monotonic() - began_s:.0f} s"
+            if self.launch.reporter.draw(f"{self.launch.name}: {shown}"):
                 reason = now
             elif time.monotonic() >= report_s and now != reason:
                 reason, report_s = now, time.monotonic() + SILENCE_S
@@ -333,6 +360,16 @@ class Pair:
             self._report("\n  ".join(("try it:", *lines)), first_requests=[curl, command], docs_url=page)
         if not self.launch.shared:
             self._report("Ctrl-C stops")
+
+
+def _reason(response: httpx.Response) -> str:
+    """Return the reason in a response of /readyz: JSON, or plain text."""
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    found = body.get("reason") if isinstance(body, dict) else None
+    return str(found or response.text.strip()[:200])
 
 
 def url_of(host: str, port: int, scheme: str = "http") -> str:

@@ -6,9 +6,8 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Self
+from typing import Protocol, Self
 
-from shoal.outlet import Outlet
 from shoal.serving.supervision import Exit, cause, exit_message, is_exit_line, is_final
 from shoal_schema.process.child_process import module_command
 from shoal_schema.process.restarts import Backoff, after_exit
@@ -17,6 +16,13 @@ TAIL_BYTES = 32768
 """Last output kept, to find the cause of an exit."""
 LAST_OUTPUT_S = 1.0
 """Time in which the output of an exited process arrives; its children may hold the pipe longer."""
+
+
+class Log(Protocol):
+    """Receiver of a process's output."""
+
+    def write(self, text: bytes) -> None:
+        """Take ``text``, which consists of whole lines, without blocking."""
 
 
 class Process:
@@ -29,7 +35,7 @@ class Process:
         self._output = output
 
     @classmethod
-    async def start(cls, module: str, environment: Mapping[str, str], *arguments: str, log: Outlet | None) -> Self:
+    async def start(cls, module: str, environment: Mapping[str, str], *arguments: str, log: Log | None) -> Self:
         """Start ``python -m module``; its output goes to ``log``, or is discarded."""
         transport, output = await asyncio.get_running_loop().subprocess_exec(
             lambda: Output(log),
@@ -84,7 +90,7 @@ class Output(asyncio.SubprocessProtocol):
     asyncio's ``Process.wait`` is not used, because it also waits for the end of the output pipe.
     """
 
-    def __init__(self, log: Outlet | None) -> None:
+    def __init__(self, log: Log | None) -> None:
         self.exited = asyncio.Event()
         self.closed = asyncio.Event()
         self._log = log

@@ -27,7 +27,7 @@ from shoal_schema.interfaces import fleet, load
 
 TIMEOUT_S: Final = 5.0
 OPERATOR_PORT: Final = 8082
-ADMIN_PORT: Final = 9090
+POD_ADMIN_PORT: Final = 9090
 _OPERATORS: Final = "app.kubernetes.io/name=shoal,app.kubernetes.io/component=operator"
 _What = TypeVar("_What")
 _FORWARDING: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
@@ -73,19 +73,30 @@ class _ProxyExplanation(msgspec.Struct, frozen=True):
 
 
 class ProxySource:
-    """Source of samples that queries proxies at their admin ports."""
+    """Source of samples that queries proxies at their admin ports.
 
-    def __init__(self, client: httpx.AsyncClient, urls: Sequence[str]) -> None:
+    Args:
+        client: the HTTP client.
+        find: returns the URLs of the admin ports, which may change between samples.
+    """
+
+    def __init__(self, client: httpx.AsyncClient, find: Callable[[], Sequence[str]]) -> None:
         self._client = client
-        # Each with its text without user and password; a number distinguishes equal ones.
+        self._find = find
+        # Each with its text without user and password.
         self._urls: dict[str, str] = {}
-        for address in (f"{base_url(url)}".rstrip("/") for url in urls):
-            text, number = redacted_value(address), len(self._urls) + 1
-            self._urls.setdefault(address, f"{text} ({number})" if text in self._urls.values() else text)
         self._names: dict[str, str] = {}
 
     async def sample(self) -> dict[str, ServiceSample]:
         """Return a sample of each proxy, by model name; unreachable proxies are included."""
+        found = self._find()
+        self._urls = {}
+        for address in (f"{base_url(url)}".rstrip("/") for url in found):
+            text, number = redacted_value(address), len(self._urls) + 1
+            # A number distinguishes equal texts.
+            self._urls.setdefault(address, f"{text} ({number})" if text in self._urls.values() else text)
+        # The port of a server that has ended may become another one's.
+        self._names = {url: name for url, name in self._names.items() if url in self._urls}
         seen = await asyncio.gather(*(self._sample(url) for url in self._urls))
         # Without any name, no proxy has ever answered.
         if not self._names:
@@ -157,15 +168,15 @@ class ClusterSource:
         if service not in self._pods:
             return []
         namespace, pod = self._pods[service]
-        async with forwarded(self._kubectl, namespace, pod, ADMIN_PORT) as url:
+        async with forwarded(self._kubectl, namespace, pod, POD_ADMIN_PORT) as url:
             return [f"Pod {pod}:", *await _sentences(self._client, url)]
 
 
 @asynccontextmanager
-async def proxy_source(urls: Sequence[str]) -> AsyncIterator[Source]:
-    """Yield a source that samples the proxies at these admin ports, open during the block."""
+async def proxy_source(find: Callable[[], Sequence[str]]) -> AsyncIterator[Source]:
+    """Yield a source that samples the proxies at the admin ports that ``find`` returns, open during the block."""
     async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as client:
-        yield ProxySource(client, urls)
+        yield ProxySource(client, find)
 
 
 @asynccontextmanager

@@ -1,6 +1,7 @@
 """``shoal serve``: start, supervise and stop the processes of all models in order."""
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from shoal.colours import Style
 from shoal.directory import own_directory
+from shoal.discovery import LocalServer, ServedModel, register
 from shoal.pair import DRAIN_TIMEOUT_S, PROXY_SOCKET, Launch, Pair, Reporter, url_of, warn_of_everywhere
 from shoal.serving.supervision import Exit, exit_message, was_drained
 from shoal.shared_port import SharedPort
@@ -114,7 +116,16 @@ class Server:
         pair = self._pairs[launch.name] = Pair(launch, str(directory), self._sockets)
         self._sockets[launch.name] = str(directory / PROXY_SOCKET)
         self._watches[launch.name] = asyncio.create_task(self._watch(pair))
+        self._register()
         return pair
+
+    def _register(self) -> None:
+        """Register the server and its current models, so that other commands find them."""
+        launches = [pair.launch for pair in self._pairs.values()]
+        shared = self._shared
+        url = url_of(shared.host, shared.port) if shared else launches[0].url
+        models = tuple(ServedModel(launch.name, launch.admin_url) for launch in launches)
+        register(self._directory, LocalServer(os.getpid(), url, models, shared.default if shared else ""))
 
     async def _watch(self, pair: Pair) -> None:
         """Run a model's processes until the exit of one of them is final.
@@ -138,6 +149,7 @@ class Server:
         """Remove a model, so that its name can be reused at once, and stop its processes."""
         for each in (self._pairs, self._sockets, self._watches):
             each.pop(pair.launch.name, None)
+        self._register()
         await pair.stop()
 
     async def _end(self) -> int:

@@ -7,7 +7,9 @@ loopback only and rejects requests from web pages.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from html import escape
 from typing import Any, Final, Protocol
+from urllib.parse import quote
 
 import httpx
 import uvicorn
@@ -141,11 +143,21 @@ class ServerRoutes:
 
     def _health_check(self, check: HealthCheck) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
+            if check.path == "/" and "text/html" in request.headers.get("accept", ""):
+                return self._list_pages()
             # A liveness check does not depend on the models.
             unready = await self._unready() if check.unhealthy is not None else []
             return JSONResponse(*check.response(f"not ready: {', '.join(unready)}" if unready else ""))
 
         return respond
+
+    def _list_pages(self) -> Response:
+        """Return a page with a link to each model's own page, for a browser."""
+        links = "".join(
+            f'<li><a href="v2/models/{quote(name)}/docs">{escape(name)}</a>' for name in self._models.sockets
+        )
+        page = f"<!doctype html><title>Shoal</title><h1>Shoal</h1><ul>{links}</ul>"
+        return Response(page, headers={"content-security-policy": "default-src 'none'"}, media_type="text/html")
 
     async def server(self, request: Request) -> Response:
         """Return the server metadata (V2)."""

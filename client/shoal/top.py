@@ -3,10 +3,11 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from functools import partial
 from types import SimpleNamespace
+from typing import Literal
 
 from rich import box
 from rich.console import Console, Group
@@ -14,13 +15,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from shoal.discovery import admin_urls
 from shoal.sampling import Sample, Source, cluster_source, proxy_source, samples
-from shoal.watching.cells import COLUMNS, LESS, cells, document
+from shoal.watching.cells import COLUMNS, cells, document, fitting
 from shoal.watching.samples import Histories
 
-USUAL = "http://127.0.0.1:9090"
 _WIDE = 160
-"""Characters that all columns need; also the width without a terminal."""
+"""Width without a terminal, in characters."""
+_WRAPPED = ("service", "state")
+HISTORY = COLUMNS.index("rows")
 _LEFT = ("service", "state", "rows")
 
 
@@ -31,7 +34,7 @@ def select_source(options: SimpleNamespace) -> Callable[[], AbstractAsyncContext
     """
     if options.cluster or options.context:
         return partial(cluster_source, options.context or "", options.namespace or "")
-    return partial(proxy_source, options.urls or [USUAL])
+    return partial(proxy_source, (lambda: options.urls) if options.urls else admin_urls)
 
 
 def top(options: SimpleNamespace) -> int:
@@ -80,26 +83,33 @@ def render(watched: Histories, *, width: int, said: bool, last: Text | None = No
     Args:
         watched: the services.
         width: width of the terminal in characters.
-        said: whether to add a line that explains each service's state.
+        said: whether to add lines that explain each service's state, and have the history that the table omits.
         last: the last line; None for no line.
     """
-    services = watched.sorted if said else ()
-    words = [Text(f"{name}: {each.last.says}", style="dim") for name, each in services if each.last.says]
-    return Group(table(watched, narrow=width < _WIDE), *words, *([last] if last else []))
+    rows = {name: cells(name, each) for name, each in watched.sorted}
+    kept = fitting(list(rows.values()), width)
+    words = []
+    for name, each in watched.sorted if said else ():
+        if each.last.says:
+            words.append(Text(f"{name}: {each.last.says}", style="dim"))
+        if HISTORY not in kept and rows[name][HISTORY].strip():
+            words.append(Text(f"{name}: rows {rows[name][HISTORY]}", style="cyan"))
+    return Group(table(watched, rows, kept), *words, *([last] if last else []))
 
 
-def table(watched: Histories, *, narrow: bool) -> Table:
-    """Return the table of services; a ``narrow`` table omits some columns."""
-    columns = [name for name in COLUMNS if not (narrow and name in LESS)]
+def table(watched: Histories, rows: Mapping[str, Sequence[str]], kept: Sequence[int]) -> Table:
+    """Return the table of services, with the cells of the ``kept`` columns of their ``rows``."""
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in columns:
-        made.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=True)
+    for at in kept:
+        # Only names and states wrap, so that no header is cut.
+        justify: Literal["left", "right"] = "left" if COLUMNS[at] in _LEFT else "right"
+        made.add_column(COLUMNS[at], justify=justify, no_wrap=COLUMNS[at] not in _WRAPPED, overflow="fold")
     for name, history in watched.sorted:
-        texts = dict(zip(COLUMNS, map(Text, cells(name, history)), strict=True))
+        texts = dict(zip(COLUMNS, map(Text, rows[name]), strict=True))
         texts["service"].stylize("bold")
         texts["state"].stylize("green" if history.last.well else "red")
         texts["rows"].stylize("cyan")
         if history.now.refused_per_s:
             texts["rejected/s"].stylize("bold red")
-        made.add_row(*(texts[column] for column in columns))
+        made.add_row(*(texts[COLUMNS[at]] for at in kept))
     return made

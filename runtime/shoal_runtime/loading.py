@@ -6,6 +6,7 @@ import platform
 import re
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, Final
@@ -22,11 +23,12 @@ from shoal_runtime.formats.table import FORMATS, by_suffix, formats_of, loader, 
 from shoal_runtime.handlers.base import Context, Handler, HandlerMethods, methods_of
 from shoal_runtime.importing import DEFAULT_FILE, HandlerFailed, import_handler
 from shoal_runtime.settings import Settings
-from shoal_runtime.signature.spec import every_length
+from shoal_runtime.signature.spec import ANY, TensorSpec, every_length
 from shoal_runtime.signature.tensors import Signature, make_signature
 from shoal_runtime.storage.code_cache import code_directory, files_digest
 from shoal_runtime.storage.fetching import ModelFiles, broken_link
 from shoal_schema.fields.declaring import NAME, NAME_IN_WORDS
+from shoal_schema.process.log_lines import word
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.resource.runtime import RuntimeSpec
 from shoal_schema.resource.suffixes import KNOWN, remedy
@@ -146,6 +148,8 @@ def _load_model(files: ModelFiles, settings: Settings) -> Model:
         # Buckets limit the number of shapes to capture or compile. On a CPU they would only add padding.
         stages = replace(stages, preprocess_padding=[every_length(rule) for rule in stages.preprocess_padding])
     signature = _signature(loaded, settings, machine)
+    if form is Format.HANDLER:
+        _warn_of_fixed_rows(loaded.inputs)
     for spec in signature.inputs:
         check_row(spec, settings.process.max_body_bytes)
     by_default = settings.runtime.forward_timeout_seconds == RuntimeSpec().forward_timeout_seconds
@@ -202,14 +206,38 @@ def _needs_torch(form: Format, handler: type[Any] | None) -> bool:
     needs = FORMATS[form].torch
     if needs is not None:
         return needs
-    wanted = getattr(handler, "tensors", "torch") == "torch"
-    if wanted and not has_torch():
+    if misses_torch(form, handler):
         logger.warning(
             "event=no_torch message=PyTorch is not installed, so %s receives numpy arrays. If it needs tensors,"
             ' pip install "shoal[runtime]"; else set tensors = "numpy" in the class',
             getattr(handler, "__name__", "the handler"),
         )
-    return wanted and has_torch()
+    return _wants_torch(handler) and has_torch()
+
+
+def misses_torch(form: Format, handler: object) -> bool:
+    """Return whether a handler, or its class, asks for PyTorch, which is not installed."""
+    return FORMATS[form].torch is None and _wants_torch(handler) and not has_torch()
+
+
+def _wants_torch(handler: object) -> bool:
+    return bool(getattr(handler, "tensors", "torch") == "torch")
+
+
+def _warn_of_fixed_rows(inputs: Sequence[TensorSpec]) -> None:
+    """Log a warning for each input of a handler whose first dimension is probably not meant to count rows."""
+    for spec in inputs:
+        shape = list(spec.shape)
+        # A fixed number of rows is valid: 1 in many exported models, more where `batch_dim` is given.
+        if spec.batch_dim == 0 and shape[0] > 1:
+            logger.warning(
+                "event=fixed_rows input=%s message=the first dimension of shape %s counts the rows, so each batch has"
+                " %d of them. Did you mean %s?",
+                word(spec.name),
+                shape,
+                shape[0],
+                [ANY, *shape],
+            )
 
 
 def _selected(

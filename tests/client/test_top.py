@@ -1,6 +1,7 @@
 """``shoal top`` and ``shoal dashboard`` beside a real proxy."""
 
 import hashlib
+import io
 import json
 import re
 import signal
@@ -19,10 +20,12 @@ import numpy as np
 import pytest
 import uvicorn
 from msgspec.structs import replace
+from rich.console import Console
 
 import shoal.dashboard
 from shoal.dashboard import PAGE, Dashboard
-from shoal.watching.samples import ServiceSample, cluster_sample
+from shoal.top import render
+from shoal.watching.samples import Histories, ServiceSample, cluster_sample
 from tests.browser import CHROMIUM, browsing
 from tests.fakes import RunningProxy, running_proxy
 from tests.operator.loads import NOTHING
@@ -146,6 +149,23 @@ def test_no_control_sequences_reach_a_terminal() -> None:
     assert seen.says == r"EVIL\x1b[2J\x1b]0;title\x07\u202e"
 
 
+@pytest.mark.parametrize("width", [72, 80, 120, 200])
+def test_no_header_is_cut_and_the_history_moves_below_the_table(width: int) -> None:
+    watched, name = Histories(), "a-namespace-of-a-team/a-service-with-a-long-name"
+    for step in range(3):
+        load = replace(NOTHING, time_s=NOTHING.time_s + step, queued_rows=step)
+        watched.add({name: ServiceSample({"pod": load}, wanted=1, state="RevisionUnavailable")}, time_s=step)
+    console = Console(width=width, record=True, file=io.StringIO())
+
+    console.print(render(watched, width=width, said=True))
+
+    text = console.export_text()
+    assert "…" not in text
+    assert all(header in text.splitlines()[0] for header in ("service", "queued", "rejected/s", "latency mean"))
+    assert "▄█" in text
+    assert max(map(len, text.splitlines())) <= width
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -251,10 +271,17 @@ def test_charts_have_time_units_a_legend_entry_for_each_pod_and_values_at_the_cu
         browser.evaluate("plots[3].setCursor({left: plots[3].valToPos(plots[3].data[0][1], 'x'), top: 10})")
         browser.until(f"{last}.every((each) => each === '10 rows/s')")
 
-        # A phone: nothing but the table is wider than the page.
+        # Each figure has its own colour, and no pod has it.
+        colours = browser.evaluate(
+            "plots.flatMap((each) => each.series.slice(1).map((one) => `${one.label} ${one.stroke()}`))"
+        )
+        assert len({each.rpartition(" hsl")[2] for each in colours}) == len(set(colours)) == 8 + len(PODS)
+
+        # A phone: nothing is wider than the page, and nothing scrolls sideways.
         browser.call("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=2, mobile=True)
         browser.until("plots[0].width < 370")
         assert browser.evaluate("document.documentElement.scrollWidth") == 390
+        assert browser.evaluate("byId('fleet').scrollWidth <= byId('fleet').clientWidth")
         assert browser.complaints() == []
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _APART = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
-_PAGES_PORTS = (8080, 9090)
+_PAGES_PORTS = (8080, 8079)
 
 
 @functools.cache

@@ -9,11 +9,10 @@ from examples.demo import (
     DemoError,
     classify,
     picture_files,
-    report,
     require_cats,
     together,
 )
-from examples.report import Answer
+from examples.report import Answer, Round, comparison
 
 
 def answer(picture: str, label: str) -> Answer:
@@ -39,10 +38,13 @@ def test_a_cat_that_is_no_cat_is_an_error() -> None:
         require_cats([answer("cat", "teapot"), answer("chelsea", "Egyptian cat")])
 
 
-def test_the_report_tells_the_rate_and_the_latencies() -> None:
-    text = "\n".join(report([answer("cat", "tabby")] * 4, elapsed_s=2.0, metrics=""))
+def test_the_comparison_tells_rates_latencies_and_their_ratio() -> None:
+    answers = [answer("cat", "tabby")] * 4
+    _, single, batches, ratio = comparison(Round(answers, elapsed_s=4.0), Round(answers, elapsed_s=2.0))
 
-    assert "4 pictures from 32 callers in 2.0 s: 2 requests/s, p50 10 ms, p99 10 ms" in text
+    assert single.split()[-7:] == ["4.0", "s", "1.0", "10", "ms", "10", "ms"]
+    assert batches.split()[:4] == ["batches", "2.0", "s", "2.0"]
+    assert "2.0 times" in ratio
 
 
 def test_an_error_answer_is_told_with_its_sentence() -> None:
@@ -52,7 +54,7 @@ def test_an_error_answer_is_told_with_its_sentence() -> None:
     async def ask() -> None:
         transport = httpx.MockTransport(refuse)
         async with httpx.AsyncClient(base_url="http://server", transport=transport) as client:
-            await classify(client, "cat", b"")
+            await classify(client, "cat", "cat", b"")
 
     with pytest.raises(DemoError, match=r"cat was answered with 503: .*the queue is full"):
         asyncio.run(ask())

@@ -93,6 +93,8 @@ def test_the_port_tells_who_is_there(served: Served) -> None:
         assert client.post("/models", params={"url": "x.mar"}).status_code == 405
         assert "/docs here: /v2/models/NAME/docs has it" in client.get("/docs").json()["error"]
         assert client.get("/v2/models/plus/docs").status_code == 200
+        assert client.get("/").json() == {"status": "alive"}
+        assert 'href="v2/models/plus/docs"' in client.get("/", headers={"accept": "text/html"}).text
         nameless = client.post("/invocations", content="{}")
         assert nameless.status_code == 404
         assert "on its own port" in nameless.json()["error"]

@@ -1,6 +1,7 @@
 """``GET /docs`` and ``/openapi.json``: the real signature, and a page to try it in a browser."""
 
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -183,6 +184,7 @@ def test_what_the_document_shows_as_an_example_gets_a_response() -> None:
 def test_there_is_no_page_unless_it_was_requested() -> None:
     with running_proxy() as running:
         assert plain.get(f"{running.url}/docs").status_code == 404
+        assert plain.get(f"{running.url}/", headers={"accept": "text/html"}).json() == {"status": "alive"}
         assert plain.get(f"{running.url}/openapi.json").status_code == 404
 
 
@@ -241,7 +243,8 @@ def test_a_browser_calls_a_model_of_numbers(browser: Browser) -> None:
         send(browser)
         assert json.loads(shown(browser, "answer")) == {"predictions": [[2, 4, 6, 8]]}
         assert shown(browser, "timing").startswith("200; ")
-        assert "queue;dur=" in shown(browser, "timing")
+        assert re.search(r"; [\d.]+ ms in the queue; .*; alone in its batch", shown(browser, "timing"))
+        assert shown(browser, "outputs") == "yFP32 [4]"
         assert "-d '{\"instances\":[[1,2,3,4]]}'" in shown(browser, "curl")
 
         browser.evaluate("document.getElementById('input-0').value = '[1]'")
@@ -255,6 +258,34 @@ def test_a_browser_calls_a_model_of_numbers(browser: Browser) -> None:
 
         assert all(url.startswith((running.url, "about:", "data:")) for url in browser.requested())
         assert [each for each in browser.complaints() if "status of 400" not in each] == []
+
+
+@pytest.mark.integration
+@needs_chromium
+def test_a_browser_sends_several_rows_and_copies_the_command(browser: Browser) -> None:
+    with running_proxy(proxy__docs=True) as running:
+        browser.open(f"{running.url}/")
+        browser.until("!document.getElementById('form').hidden")
+        assert browser.evaluate("location.pathname") == "/docs"
+        browser.evaluate("document.getElementById('add').click()")
+        browser.evaluate("document.getElementById('input-1-0').value = '[1, 2, 3, 4]'")
+        send(browser)
+
+        assert json.loads(shown(browser, "answer")) == {"predictions": [[1, 1, 1, 1], [2, 4, 6, 8]]}
+        assert "in a batch of 2 rows" in shown(browser, "timing")
+        browser.evaluate("document.getElementById('copy').click()")
+        browser.until("document.getElementById('copy').textContent !== 'Copy'")
+        assert browser.complaints() == []
+
+
+def test_a_model_of_one_row_per_request_offers_no_more() -> None:
+    signature = parse_metadata(
+        {"name": "m", "inputs": [tensor("x", "FP32", [4])], "outputs": [tensor("y", "FP32", [4])]}
+    )
+    described = openapi(signature, name="m", version="1")
+
+    assert not described["x-shoal-batches"]
+    assert described["x-shoal-outputs"] == [{"name": "y", "datatype": "FP32", "media": [], "shape": [4]}]
 
 
 @pytest.mark.integration
@@ -273,6 +304,8 @@ def test_a_browser_sends_a_file_as_it_is(browser: Browser, tmp_path: Path) -> No
         browser.open(f"{running.url}/docs")
         browser.until("!document.getElementById('form').hidden")
         browser.choose_file("#input-0", picture)
+        browser.until("document.images.length === 1")
+        assert browser.evaluate("document.images[0].src").startswith("data:image/png;base64,")
         send(browser)
 
         assert shown(browser, "answer") == "76800"

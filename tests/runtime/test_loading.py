@@ -332,3 +332,14 @@ def test_a_link_that_leads_nowhere_is_named_with_its_target(
     for path in (tmp_path / "served", tmp_path / "served" / name):
         with pytest.raises(LoadError, match=r"is a link to \.\./blobs/AAA, .*cp -rL"):
             load(path)
+
+
+@pytest.mark.parametrize(("shape", "warned"), [("[4]", True), ("[-1, 4]", False), ("[1, 4]", False)])
+def test_a_first_dimension_that_probably_counts_no_rows_is_a_warning(
+    model_dir: Path, load: Callable[..., "Model"], caplog: pytest.LogCaptureFixture, shape: str, warned: bool
+) -> None:
+    (model_dir / "handler.py").write_text(HANDLER.replace("[-1]", shape))
+
+    load(model_dir)
+
+    assert ("Did you mean [-1, 4]?" in caplog.text) == warned

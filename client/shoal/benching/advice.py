@@ -10,6 +10,8 @@ from shoal_schema.interfaces.bounds import ADVICE, Bound
 
 FULL = 0.9
 """Share of the maximum batch size from which a batch counts as full."""
+SHORT_WAIT = 0.1
+"""Share of the latency below which requests hardly wait."""
 IDLE = 0.2
 """Mean requests in the server below which it counts as idle."""
 
@@ -33,10 +35,14 @@ def advice(
     knee = find(ordered)
     # A server that is late while idle is late for a reason other than its rate.
     bent = knee.bent if knee.bent and not _idle(knee.bent, alone_ms) else None
+    # The cause of noise is stated once: by the first of these sentences.
+    explained = any(judge(step) is StepVerdict.GENERATOR for step in ordered) or (
+        knee.bent is not bent and not knee.held
+    )
     return [
         *_generator(ordered),
         *_knee(knee, within_ms, alone_ms),
-        *_unsure(knee),
+        *_unsure(knee, explained=explained),
         *_bound(bent, max_batch_rows, bound),
         *_remarks(ordered),
     ]
@@ -95,23 +101,24 @@ def _knee(knee: Knee, within_ms: float, alone_ms: float) -> Iterator[str]:
         yield "The knee was not found: no measured rate shows whether the server keeps up."
 
 
-def _unsure(knee: Knee) -> Iterator[str]:
-    """Yield the reason why each rate near the knee is inconclusive."""
-    for step in knee.unsure:
-        verdict, rate = judge(step), figure(step.offered_per_s)
-        if verdict is StepVerdict.FEW:
-            needed_s = ceil(MIN_REQUESTS / MAX_RUN_SHARE / step.offered_per_s)
-            yield (
-                f"At {rate} requests/s only {step.sent} requests fit into the time, and a verdict needs"
-                f" {MIN_REQUESTS}. Pass --seconds {needed_s} or more."
-            )
-        elif verdict is StepVerdict.NOISY:
-            burst = step.bad_stretches <= MAX_BAD_STRETCHES
-            when = "came in short bursts" if burst else "occurred in one run only"
-            yield (
-                f"At {rate} requests/s {_percent(step)} were in time, but the late responses {when}, as under other"
-                " load on the machine. Repeat on a quiet machine, or with more --seconds."
-            )
+def _unsure(knee: Knee, *, explained: bool) -> Iterator[str]:
+    """Yield the reasons why rates near the knee are inconclusive; ``explained`` omits the cause of noise."""
+    if few := [step for step in knee.unsure if judge(step) is StepVerdict.FEW]:
+        needed_s = ceil(MIN_REQUESTS / MAX_RUN_SHARE / few[0].offered_per_s)
+        sent = ", ".join(f"at {figure(step.offered_per_s)} requests/s only {step.sent} requests" for step in few)
+        yield (
+            f"{sent[0].upper()}{sent[1:]} fit into the time, and a verdict needs {MIN_REQUESTS}. Pass --seconds"
+            f" {needed_s} or more."
+        )
+    if noisy := [step for step in knee.unsure if judge(step) is StepVerdict.NOISY]:
+        shares = ", ".join(f"at {figure(step.offered_per_s)} requests/s {_percent(step)}" for step in noisy)
+        bursts = {step.bad_stretches <= MAX_BAD_STRETCHES for step in noisy}
+        when = " or ".join("in short bursts" if burst else "in one run only" for burst in sorted(bursts, reverse=True))
+        cause = ", as under other load on the machine. Repeat on a quiet machine, or with more --seconds"
+        yield (
+            f"{shares[0].upper()}{shares[1:]} were in time, but the late responses came {when}"
+            f"{'' if explained else cause}."
+        )
 
 
 def _bound(over: LoadStep | None, max_batch_rows: int | None, bound: Bound | None) -> Iterator[str]:
@@ -152,8 +159,7 @@ def _bound(over: LoadStep | None, max_batch_rows: int | None, bound: Bound | Non
     elif bound is None:
         yield (
             "Only the server can attribute the runtime's time to the model or to the host's work around it, and no"
-            " admin port of this server was found at :9090. Name it with --admin URL; `shoal serve` prints it as"
-            ' "metrics on".'
+            ' admin port of this server was found. Name it with --admin URL; `shoal serve` prints it as "metrics on".'
         )
 
 
@@ -170,11 +176,12 @@ def _runtime(over: LoadStep, max_batch_rows: int | None, bound: Bound | None) ->
             " batching.maxBatchSize if a larger batch is not proportionally slower; otherwise raise"
             " scaling.maxReplicas."
         )
-    if parts["queue"] < parts["runtime"] and bound is not Bound.MODEL:
+    total_ms = sum(parts.values())
+    if parts["queue"] < SHORT_WAIT * total_ms and bound is not Bound.MODEL:
         return (
-            f"Requests hardly wait ({figure(parts['queue'])} ms) and batches are not full ({rows}), so responses "
-            f"are late because of the time of a batch in the runtime ({runtime_ms} ms). Send more rows per "
-            "request."
+            f"Requests hardly wait ({figure(parts['queue'])} of {figure(total_ms)} ms) and batches are not"
+            f" full ({rows}), so responses are late because of the time of a batch in the runtime ({runtime_ms} ms)."
+            " Send more rows per request."
         )
     return (
         f"The {name} is the bottleneck ({runtime_ms} ms per batch) with {rows} in a batch. Raise"

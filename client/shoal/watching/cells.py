@@ -11,8 +11,10 @@ COLUMNS = (
     "service", "replicas", "state", "queued", "running", "req/s", "answered/s", "rejected/s", "batch size",
     "latency mean", "p95", "utilization", "rows",
 )  # fmt: skip
-LESS = ("running", "batch size", "p95", "utilization", "rows")
-"""Columns that a narrow terminal omits."""
+LESS = ("rows", "running", "batch size", "utilization", "p95", "answered/s")
+"""Columns that a narrow terminal omits, in this order."""
+GAP = 2
+"""Characters between two columns."""
 CURVE = 20
 """Samples in a sparkline."""
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -38,6 +40,22 @@ def cells(name: str, history: History) -> tuple[str, ...]:
         _NOTHING if now.busy is None else f"{100 * now.busy:.0f} %",
         curve(held),
     )
+
+
+def fitting(rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return the indices of the columns of ``rows`` that fit into ``width`` characters.
+
+    Args:
+        rows: cells in the order of `COLUMNS`, of which the first column may wrap.
+        width: width of the terminal.
+    """
+    widths = [max(len(row[at]) for row in (COLUMNS, *rows)) for at in range(len(COLUMNS))]
+    kept = list(range(len(COLUMNS)))
+    for name in LESS:
+        if sum(widths[at] + GAP for at in kept) - GAP <= width:
+            break
+        kept.remove(COLUMNS.index(name))
+    return kept
 
 
 def rate(per_s: float | None) -> str:

@@ -37,7 +37,7 @@ class Figures:
     queued_ms: float | None = None
     """Mean time of a row in the queue."""
     expected_ms: float | None = None
-    """Expected latency of a request that arrives now, 95th percentile, of the slowest replica."""
+    """Expected latency of a request that arrives now, 95th percentile, of the slowest replica; None while idle."""
     busy: float | None = None
     """Share of time with a batch at the runtime, mean of the replicas."""
     capacity_per_s: float | None = None
@@ -67,10 +67,13 @@ def between(before: Loads, now: Loads) -> Figures:
         "silent": len(now) - len(known),
         "queued_rows": sum(load.queued_rows for load in known),
         "running_rows": sum(load.running_rows for load in known),
-        "expected_ms": 1000 * max(waits) if waits else None,
         "capacity_per_s": sum(capacities) if capacities and len(capacities) == len(known) else None,
     }
-    return Figures(**figures, **(_rates(pairs) if pairs else {}))  # type: ignore[arg-type]
+    rates = _rates(pairs) if pairs else {}
+    # An idle replica expects no wait, which is no latency.
+    busy = figures["queued_rows"] or figures["running_rows"] or rates.get("asked_per_s")
+    figures["expected_ms"] = 1000 * max(waits) if waits and busy else None
+    return Figures(**figures, **rates)  # type: ignore[arg-type]
 
 
 def _rates(pairs: list[tuple[Load, Load]]) -> dict[str, float | None]:

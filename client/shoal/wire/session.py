@@ -151,7 +151,7 @@ class Session:
         response = yield from self._persistent(Request("GET", "/v1/models"), call)
         if response.status == 404:
             raise NotFound(
-                "/v1/models: not found. Is this the admin port (9090), or does the URL have a path? If the server does"
+                "/v1/models: not found. Is this the admin port, or does the URL have a path? If the server does"
                 f" not list its models: {NAME_MODEL_REMEDY}",
                 status=404,
             )

@@ -48,7 +48,7 @@ def _get(url: str, path: str, timeout_s: float) -> Iterator[http.client.HTTPResp
     except ValueError:
         host = port = None
     if host is None or parts.scheme != "http":
-        raise InvalidAddressError(f"{url!r} is not the address of a proxy. Use one like http://127.0.0.1:9090")
+        raise InvalidAddressError(f"{url!r} is not the address of a proxy. Use one like http://127.0.0.1:8079")
     connection = http.client.HTTPConnection(host, port or 80, timeout=timeout_s)
     try:
         # `cross_site` requires the header for /v1/trace.
@@ -56,7 +56,7 @@ def _get(url: str, path: str, timeout_s: float) -> Iterator[http.client.HTTPResp
         response = connection.getresponse()
         if response.status != 200:
             text = response.read(_MAX_ERROR_CHARS).decode(errors="replace").strip()
-            raise AdminRequestError(f"{url}{path} returned {response.status}: {text}. Is this the admin port (9090)?")
+            raise AdminRequestError(f"{url}{path} returned {response.status}: {text}. Is this the admin port?")
         yield response
     except TimeoutError:
         raise AdminRequestError(f"{url} sent nothing for {timeout_s:g} s") from None

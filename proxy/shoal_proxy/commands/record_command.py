@@ -14,8 +14,8 @@ from shoal_schema.process.arguments import Number
 _EXAMPLE = """\
 \b
 example:
-  shoal record --from http://127.0.0.1:9090 --seconds 60 > trace.csv
-  shoal simulate trace.csv --from http://127.0.0.1:9090 --objective-ms 30
+  shoal record --from http://127.0.0.1:8079 --seconds 60 > trace.csv
+  shoal simulate trace.csv --from http://127.0.0.1:8079 --objective-ms 30
 
 The recording is CSV: arrived_s,rows,shape,deadline_ms. Ctrl-C ends it early; the lines written so far are complete.
 """

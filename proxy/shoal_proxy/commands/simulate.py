@@ -30,10 +30,10 @@ EXAMPLES = """\
 examples:
   shoal simulate --poisson 600 --latency 5ms+1ms --objective-ms 50 --max-batch-size 32
   shoal simulate --gamma 600,4 --latency table.json --objective-ms 50 --replicas 2
-  shoal simulate --on-off 100,900,5 --from http://127.0.0.1:9090
+  shoal simulate --on-off 100,900,5 --from http://127.0.0.1:8079
   shoal simulate --gamma 5000,4 --latency 20ms+0.5ms --replicas 8 --balance RequestForwarding --slow 1.5
-  shoal record --from http://127.0.0.1:9090 --seconds 60 > trace.csv
-  shoal simulate trace.csv --from http://127.0.0.1:9090 --objective-ms 30 --speed 2
+  shoal record --from http://127.0.0.1:8079 --seconds 60 > trace.csv
+  shoal simulate trace.csv --from http://127.0.0.1:8079 --objective-ms 30 --speed 2
 
 \b
 A trace is CSV with the columns arrived_s,rows,shape,deadline_ms; only the first is required. A latency table is the

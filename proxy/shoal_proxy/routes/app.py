@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -33,7 +33,7 @@ from shoal_proxy.routes.model_statistics import model_statistics
 from shoal_proxy.routes.repository import index, read_index_request
 from shoal_proxy.settings import Settings
 from shoal_schema.interfaces.headers import EXECUTED, FORWARDED, INSTANCE, LOAD, LOAD_FORMAT, REVISION
-from shoal_schema.interfaces.protocols import HTTP, HealthCheck, expand
+from shoal_schema.interfaces.protocols import DOCS, HTTP, HealthCheck, expand
 from shoal_schema.wire.columns import encode_columns
 
 EXTENSIONS = ("binary_tensor_data", "classification", "statistics")
@@ -88,6 +88,9 @@ class PublicRoutes:
 
     def _health_check(self, check: HealthCheck) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
+            # A person who opens the server in a browser gets the page instead of V1's liveness.
+            if check.path == "/" and self._settings.proxy.docs and "text/html" in request.headers.get("accept", ""):
+                return RedirectResponse(DOCS[0].removeprefix("/"))
             return JSONResponse(*check.response(self.reason()))
 
         return respond

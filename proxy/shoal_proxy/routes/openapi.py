@@ -56,8 +56,8 @@ TERMS: dict[str, Json] = {
 def openapi(signature: ModelSignature, *, name: str, version: str, root: str = ".") -> Json:
     """Return the OpenAPI 3.1 document of the model ``name``.
 
-    ``x-shoal-inputs`` lists the fields for the page to show. ``root`` is the base of paths, relative to the document's
-    own URL, so that it is also correct if a route adds a prefix.
+    ``x-shoal-inputs`` and ``x-shoal-outputs`` list what the page shows. ``root`` is the base of paths, relative to the
+    document's own URL, so that it is also correct if a route adds a prefix.
     """
     rows = {"type": "array", "items": _ref("Row"), "minItems": 1, **({} if signature.batches else {"maxItems": 1})}
     v1 = {"type": "object", "properties": {"instances": rows}, "required": ["instances"]}
@@ -107,6 +107,16 @@ def openapi(signature: ModelSignature, *, name: str, version: str, root: str = "
             "parameters": TERMS,
         },
         "x-shoal-inputs": fields,
+        "x-shoal-outputs": [
+            {
+                "name": each.name,
+                "datatype": each.datatype,
+                "media": [each.content_type] if each.datatype == "BYTES" and each.content_type else [],
+                "shape": list(_row_shape(each, signature)),
+            }
+            for each in signature.outputs.values()
+        ],
+        "x-shoal-batches": signature.batches,
     }
 
 

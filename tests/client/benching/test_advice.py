@@ -72,6 +72,25 @@ def test_late_responses_in_short_bursts_are_not_a_knee() -> None:
     assert "in one run only" in once
 
 
+def test_the_cause_of_noise_is_stated_once() -> None:
+    noisy = [step(rate, in_time=90, bad_stretches=0.1) for rate in (150, 170)]
+    text = advised(step(100), *noisy, step(180, in_time=90, bad_stretches=0.8, runs=1), bent(200))
+
+    assert "At 150 requests/s 90%, at 170 requests/s 90%, at 180 requests/s 90% were in time" in text
+    assert "in short bursts or in one run only" in text
+    assert text.count("other load on the machine") == 1
+    busy = advised(step(100), *noisy, bent(200, sent_late_ms=400.0))
+    assert "machine is too busy" in busy
+    assert "other load on the machine" not in busy
+
+
+def test_requests_that_wait_a_good_part_of_their_time_do_not_hardly_wait() -> None:
+    hardly = advised(step(100), bent(200, parts={"queue": 1.0}), bound=None)
+    assert "Requests hardly wait (1 of 14 ms)" in hardly
+
+    assert "hardly wait" not in advised(step(100), bent(200, parts={"queue": 8.0}), bound=None)
+
+
 def test_a_server_that_is_late_while_idle_is_not_bent_by_the_rate() -> None:
     text = advised(bent(5.0))
 
@@ -103,7 +122,7 @@ def test_a_host_without_cpu_time_is_not_attributed_to_the_model() -> None:
 
 
 def test_an_unknown_bound_is_attributed_to_neither_model_nor_host() -> None:
-    text = advised(step(100), bent(200, parts={"queue": 3.0}), bound=Bound.UNKNOWN)
+    text = advised(step(100), bent(200, parts={"queue": 1.0}), bound=Bound.UNKNOWN)
 
     assert "in the runtime (10 ms)" in text
     assert text.count(ADVICE[Bound.UNKNOWN].cause) == 1

@@ -233,9 +233,7 @@ def test_other_errors_are_not_retried() -> None:
 @pytest.mark.parametrize(
     ("models", "kind", "message"),
     [
-        pytest.param(
-            None, errors.NotFound, r"admin port \(9090\).*does not list its models.*`--model`", id="a foreign server"
-        ),
+        pytest.param(None, errors.NotFound, r"admin port.*does not list its models.*`--model`", id="a foreign server"),
         pytest.param({"models": ["a", "b"]}, errors.NotFound, r"several models.*a, b", id="several"),
         pytest.param({"models": []}, errors.ServerFailed, "lists no model", id="none"),
         pytest.param({"models": "a"}, errors.ServerFailed, "lists no model", id="no list"),

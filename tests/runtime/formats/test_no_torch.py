@@ -93,3 +93,27 @@ def test_models_without_torch_never_import_it(tmp_path: Path, save: Callable[[Pa
     assert answer.status == 200, (document, log)
     assert document["outputs"][0]["name"] == "output-0"
     assert printed == "False\n"
+
+
+def test_a_handler_that_needs_torch_fails_with_the_missing_package(tmp_path: Path) -> None:
+    (tmp_path / "handler.py").write_text("""
+from shoal_runtime import TensorSpec
+class Mean:
+    inputs = [TensorSpec("x", "FP32", [-1, -1])]
+    outputs = [TensorSpec("mean", "FP32", [-1, 1])]
+    def forward(self, batch):
+        return batch["x"].mean(dim=1, keepdim=True)
+""")
+    hidden = (
+        "import importlib.util as u; f = u.find_spec; u.find_spec = lambda n, *a: None if n == 'torch' else f(n, *a)"
+    )
+    environ = {"SHOAL_MODEL_URI": str(tmp_path), "SHOAL_RUNTIME_LISTEN": f"unix:{tmp_path / 's'}"}
+    command = [sys.executable, "-c", f"{hidden}\n{PROGRAM}"]
+    ended = subprocess.run(
+        command, check=False, env={**os.environ, **environ}, capture_output=True, text=True, timeout=LIMIT_S
+    )
+
+    assert ended.returncode == 3
+    last = ended.stderr.splitlines()[-1]
+    assert "PyTorch is not installed" in last
+    assert "pip install" in last
