@@ -201,7 +201,7 @@ $(COMPILED)/.built: $(VENV)/.installed compile.py pyproject.toml local/pyproject
 
 dist: $(VENV)/.installed ## Build an sdist and a pure wheel of each distribution
 	rm -rf dist
-	SHOAL_COMPILE=0 $(BIN)/python -m hatchling build --directory $(CURDIR)/dist
+	$(BIN)/python -m hatchling build --directory $(CURDIR)/dist
 	cd local && $(abspath $(BIN))/python -m hatchling build --directory $(CURDIR)/dist
 
 images: ## Build the images with docker, podman or buildah; fails above their size limits. BASE= CUDA= REGISTRY= TAG= ONLY=, and FLAGS= for the builder
