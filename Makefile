@@ -16,7 +16,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 # The project's own files. Checks ignore other files in a clone, such as models and notes.
 SOURCES := benchmarks client docs/hooks.py e2e examples local monitoring operator proxy runtime schema tests compile.py images.py install.py pyproject.toml
-TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Dockerfile Makefile README.md RELEASING.md constraints.txt glossary.txt mkdocs.yml
+TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Dockerfile Makefile README.md RELEASING.md constraints.txt glossary.txt mkdocs.yml publisher.toml
 
 # Replaced words and phrases (glossary.txt). The phrases of several words match before single words.
 PHRASES := $(shell sed -n 's/->.*//; / /p' glossary.txt | paste -sd '|')
@@ -100,7 +100,7 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-generated: $(VENV)/.installed ## Regenerate files from schema/ (CRDs, reference, tables of settings), and the dashboards
+generated: $(VENV)/.installed ## Regenerate files from schema/ (CRDs, reference, tables of settings) and publisher.toml, and the dashboards
 	$(BIN)/python -m shoal_schema.generate
 	$(BIN)/python -m monitoring
 
