@@ -47,7 +47,9 @@ class Table:
         took = f"{time.monotonic() - started_s:.1f}"
         made = [(path.name, path.stat().st_size) for path in work.artifacts() if path not in before]
         made += [(image, size) for image, size in work.images.items() if image not in images]
-        sized = [(artifact, f"{size / 1e6:.2f}") for artifact, size in made] or [(note or "done", "")]
+        sized = [(artifact, f"{size / 1e6:.2f}") for artifact, size in made]
+        # A reason has its own row, also where a part was made.
+        sized += [(note or "done", "")] if note or not sized else []
         self.rows += [(name, artifact, size, took if not index else "") for index, (artifact, size) in enumerate(sized)]
         return not note
 

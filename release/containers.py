@@ -1,13 +1,13 @@
 """The images, pushed to the local registry as a list with one image for each architecture."""
 
-import json
 import platform
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import images
 from release.distributions import emulates_arm
-from release.workspace import Skipped, Workspace, run, say
+from release.workspace import Skipped, Workspace, run
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -21,39 +21,38 @@ def build_images(work: Workspace, registry: str) -> None:
     options = images.parser().parse_args(["build", *work.image_options])
     builder = builder_of(options.builder)
     check_base(builder, options.base)
-    here = ARCHITECTURES[platform.machine()]
-    for name in options.images or images.IMAGES:
-        tag = f"{work.version}-{here}"
-        command = [
-            "build",
-            name,
-            "--registry",
-            registry,
-            "--tag",
-            tag,
-            *without_names(work.image_options, options.images),
-        ]
-        if images.main(command):
-            raise RuntimeError(f"image {name} cannot be built, or is too large")
-        image = f"{registry}/shoal/{name}"
-        work.images[image] = int(images.size_mb(builder, f"{image}:{tag}") * 1e6)
-        push(builder, image, tag, work.version)
+    publish(work, registry, builder, [ARCHITECTURES[platform.machine()]])
 
 
 def build_arm(work: Workspace, registry: str) -> None:
-    """Build each image for arm64, and add it to the list."""
+    """Build each image for arm64, and push a list of both architectures."""
     if platform.machine() == "aarch64":
         raise Skipped("this machine is arm64: the images above are for it; amd64 builds in CI")
     if not emulates_arm():
         raise Skipped("arm64 needs an emulator (qemu-user-static); CI builds it on an arm64 machine")
     options = images.parser().parse_args(["build", *work.image_options])
-    builder = builder_of(options.builder)
-    for name in options.images or images.IMAGES:
-        others = without_names(work.image_options, options.images)
-        command = ["build", name, "--registry", registry, "--tag", f"{work.version}-arm64", *others]
-        if images.main([*command, "--flags", f"{options.flags} --platform linux/arm64"]):
-            raise RuntimeError(f"image {name} cannot be built for arm64, or is too large")
-        push(builder, f"{registry}/shoal/{name}", f"{work.version}-arm64", work.version)
+    more = ["--flags", f"{options.flags} --platform linux/arm64"]
+    publish(work, registry, builder_of(options.builder), ["amd64", "arm64"], *more)
+
+
+def publish(work: Workspace, registry: str, builder: str, architectures: Sequence[str], *more: str) -> None:
+    """Build all images for the last architecture, and push them and a list of all architectures.
+
+    Raises:
+        RuntimeError: an image cannot be built, or exceeds its limit; images above their limit are pushed before.
+    """
+    tag = f"{work.version}-{architectures[-1]}"
+    status = images.main(["build", *work.image_options, "--tag", tag, *more])
+    for name in images.parser().parse_args(["build", *work.image_options]).images or images.IMAGES:
+        if (
+            subprocess.run([builder, "inspect", f"shoal/{name}:{tag}"], capture_output=True, check=False).returncode
+            == 0
+        ):
+            push(builder, registry, name, work.version, architectures)
+            size_mb = images.size_mb(builder, f"shoal/{name}:{tag}")
+            work.images[f"shoal/{name} ({architectures[-1]})"] = int(size_mb * 1e6)
+    if status:
+        raise RuntimeError("an image cannot be built, or exceeds its limit (images.py); see above")
 
 
 def builder_of(wanted: str | None) -> str:
@@ -81,22 +80,22 @@ def check_base(builder: str, base: str | None) -> None:
         raise Skipped(f"the base image {name.partition('@')[0]} cannot be pulled here: name another with BASE=")
 
 
-def without_names(options: tuple[str, ...], names: list[str]) -> list[str]:
-    """Return the options of ``images.py build`` without the names of images."""
-    return [each for each in options if each not in names]
-
-
-def push(builder: str, image: str, tag: str, version: str) -> None:
-    """Push an image, and the list of all architectures of a version."""
+def push(builder: str, registry: str, name: str, version: str, architectures: Sequence[str]) -> None:
+    """Push an image of each architecture, and a list of them with the version as its tag."""
+    pushed = [f"{registry}/shoal/{name}:{version}-{each}" for each in architectures]
+    listed = f"{registry}/shoal/{name}:{version}"
+    for each, target in zip(architectures, pushed, strict=True):
+        own = f"shoal/{name}:{version}-{each}"
+        if builder == "docker":
+            run(["docker", "tag", own, target])
+            run(["docker", "push", target])
+        else:
+            run([builder, "push", "--tls-verify=false", own, f"docker://{target}"])
     if builder == "docker":
-        run(["docker", "push", f"{image}:{tag}"])
-        run(["docker", "buildx", "imagetools", "create", "--tag", f"{image}:{version}", f"{image}:{tag}"])
+        run(["docker", "buildx", "imagetools", "create", "--tag", listed, *pushed])
         return
-    run([builder, "push", "--tls-verify=false", f"{image}:{tag}", f"docker://{image}:{tag}"])
-    listed = f"{image}:{version}"
-    known = json.loads(run([builder, "images", "--json"]) or "[]")
-    if not any(listed in (each.get("names") or ()) for each in known):
-        run([builder, "manifest", "create", listed])
-    run([builder, "manifest", "add", "--tls-verify=false", listed, f"docker://{image}:{tag}"])
+    run([builder, "manifest", "create", listed])
+    for target in pushed:
+        run([builder, "manifest", "add", "--tls-verify=false", listed, f"docker://{target}"])
     run([builder, "manifest", "push", "--all", "--tls-verify=false", listed, f"docker://{listed}"])
-    say(f"pushed {listed}")
+    run([builder, "manifest", "rm", listed])

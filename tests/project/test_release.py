@@ -8,7 +8,6 @@ import pytest
 
 from release.__main__ import Table
 from release.attestations import CHECKSUMS, notes, provenance, sign, write_checksums
-from release.containers import without_names
 from release.workspace import ROOT, Skipped, Workspace, run, version
 from shoal_schema.version import VERSION
 
@@ -92,7 +91,3 @@ def test_a_step_that_is_skipped_or_fails_has_a_row_with_the_reason(work: Workspa
     assert lines[1][:3] == ["wheels", "a.whl", "0.02"]
     assert lines[2][:3] == ["images", "skipped:", "no"]
     assert lines[3][1] == "FAILED:"
-
-
-def test_options_of_images_without_their_names() -> None:
-    assert without_names(("--base", "own:1", "proxy"), ["proxy"]) == ["--base", "own:1"]
