@@ -15,15 +15,15 @@ export PYTHONPATH := client:local:operator:proxy:runtime:schema:.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 # The project's own files. Checks ignore other files in a clone, such as models and notes.
-SOURCES := benchmarks client docs/hooks.py e2e examples local monitoring operator proxy runtime schema tests compile.py images.py install.py pyproject.toml
-TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Dockerfile Makefile README.md RELEASING.md constraints.txt glossary.txt mkdocs.yml
+SOURCES := benchmarks client docs/hooks.py e2e examples local monitoring operator proxy release runtime schema tests compile.py images.py install.py pyproject.toml
+TEXTS := $(SOURCES) .ci .github .pre-commit-config.yaml charts crds docs CHANGELOG.md CODE_OF_CONDUCT.md CONTRIBUTING.md Dockerfile Makefile README.md RELEASING.md SECURITY.md constraints.txt glossary.txt mkdocs.yml publisher.toml
 
 # Replaced words and phrases (glossary.txt). The phrases of several words match before single words.
 PHRASES := $(shell sed -n 's/->.*//; / /p' glossary.txt | paste -sd '|')
-PLAIN := README.md CONTRIBUTING.md CHANGELOG.md RELEASING.md docs benchmarks client e2e examples local monitoring operator proxy runtime schema
+PLAIN := README.md CODE_OF_CONDUCT.md CONTRIBUTING.md CHANGELOG.md RELEASING.md SECURITY.md docs benchmarks client e2e examples local monitoring operator proxy release runtime schema
 
 PARTS := client local operator proxy runtime schema
-.PHONY: demo env test $(addprefix test-,$(PARTS)) test-all test-uncovered test-compiled test-interop test-images e2e check format lint types contracts guard site generated messages pictures uplot bench-batch bench-coldstart bench-gpu bench-gpu-wheels bench-graphs bench-operator bench-policy bench-rollout bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
+.PHONY: demo env test $(addprefix test-,$(PARTS)) test-all test-uncovered test-compiled test-interop test-images e2e check format lint types contracts guard site generated messages pictures uplot bench-batch bench-coldstart bench-gpu bench-gpu-wheels bench-graphs bench-operator bench-policy bench-rollout bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images release-check release-attest pins clean
 
 env: $(VENV)/.installed ## Install Shoal and the tools of its tests into .venv
 
@@ -102,7 +102,7 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-generated: $(VENV)/.installed ## Regenerate files from schema/ (CRDs, reference, tables of settings), and the dashboards
+generated: $(VENV)/.installed ## Regenerate files from schema/ (CRDs, reference, tables of settings) and publisher.toml, and the dashboards
 	$(BIN)/python -m shoal_schema.generate
 	$(BIN)/python -m monitoring
 
@@ -206,13 +206,28 @@ $(COMPILED)/.built: $(VENV)/.installed compile.py pyproject.toml local/pyproject
 
 dist: $(VENV)/.installed ## Build an sdist and a pure wheel of each distribution
 	rm -rf dist
-	SHOAL_COMPILE=0 $(BIN)/python -m hatchling build --directory $(CURDIR)/dist
+	$(BIN)/python -m hatchling build --directory $(CURDIR)/dist
 	cd local && $(abspath $(BIN))/python -m hatchling build --directory $(CURDIR)/dist
 
+IMAGE_OPTIONS = $(if $(BASE),--base '$(BASE)') $(if $(CUDA),--cuda $(CUDA)) $(if $(BUILDER),--builder $(BUILDER)) \
+  $(if $(PIP_CONF),--pip-conf '$(PIP_CONF)') $(if $(FLAGS),--flags='$(FLAGS)')
+
 images: ## Build the images with docker, podman or buildah; fails above their size limits. BASE= CUDA= REGISTRY= TAG= ONLY=, and FLAGS= for the builder
-	$(PYTHON) images.py build $(if $(BASE),--base '$(BASE)') $(if $(CUDA),--cuda $(CUDA)) $(if $(REGISTRY),--registry $(REGISTRY)) \
-	  $(if $(TAG),--tag $(TAG)) $(if $(BUILDER),--builder $(BUILDER)) $(if $(EXTRAS),--extras $(EXTRAS)) \
-	  $(if $(PIP_CONF),--pip-conf '$(PIP_CONF)') $(if $(FLAGS),--flags='$(FLAGS)') $(ONLY)
+	$(PYTHON) images.py build $(IMAGE_OPTIONS) $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(TAG),--tag $(TAG)) \
+	  $(if $(EXTRAS),--extras $(EXTRAS)) $(ONLY)
+
+RELEASE := .venvs/release
+release-check: $(RELEASE)/.installed ## Build, publish to this machine and install all that a release publishes; BASE= CUDA= ONLY= FLAGS= as for images
+	PYTHONPATH=. $(RELEASE)/bin/python -m release $(IMAGE_OPTIONS) $(ONLY)
+
+release-attest: $(RELEASE)/.installed ## Write checksums, provenance and signatures of dist/release again
+	PYTHONPATH=. $(RELEASE)/bin/python -m release --attest
+
+$(RELEASE)/.installed: release/requirements.txt
+	rm -rf $(RELEASE)
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/pip install --quiet --disable-pip-version-check --requirement release/requirements.txt
+	touch $@
 
 # torch alone is pinned by hand: newer versions add gigabytes of unused packages.
 pins: ## Renew constraints.txt with the newest versions that pyproject.toml allows

@@ -1,8 +1,8 @@
 """Build hook: compiles the hot path of proxy and runtime to C extensions with mypyc.
 
-A wheel is compiled if there is a C compiler with Python's headers. It takes two minutes, behaves the same and needs
-half the processor time for a small request. Otherwise the wheel is pure Python, with a warning. ``SHOAL_COMPILE=1``
-requires compilation, ``SHOAL_COMPILE=0`` disables it. An editable install always runs the sources.
+A wheel is pure Python unless ``SHOAL_COMPILE=1``, as in a release and in the images. Compiling takes four minutes on
+two cores and fails without a C compiler and Python's headers. A compiled wheel behaves the same and needs two thirds of
+the processor time for a small request.
 """
 
 import os
@@ -81,54 +81,34 @@ class Compile(BuildHookInterface):  # type: ignore[type-arg]
 
     def dependencies(self) -> list[str]:
         """Return the requirements of compilation, if it will happen (hatchling)."""
-        insists = _choice(os.environ)
-        return list(NEEDED) if insists or (insists is None and obstacle() is None) else []
+        return list(NEEDED) if _compiles(os.environ) else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build the extensions (hatchling)."""
-        insists = _choice(os.environ)
+        if not _compiles(os.environ):
+            return
         if version == "editable":
-            if insists:
-                raise ValueError("an editable install runs the sources: compiled ones would hide changes to them")
-            return
-        if insists is False:
-            return
+            raise ValueError("an editable install runs the sources: compiled ones would hide changes to them")
         if why := obstacle():
-            if insists:
-                raise OSError(f"{SWITCH}=1, and {why}")
-            self._warn(why)
-            return
-        try:
-            self._compile(build_data)
-        except (Exception, SystemExit) as error:  # mypyc calls sys.exit on a type error
-            if insists:
-                raise
-            self._warn(f"compiling failed ({type(error).__name__}: {error})")
-
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Remove the build directory, whose libraries are in the wheel (hatchling)."""
-        if self._folder is not None:
-            self._folder.cleanup()
-
-    def _compile(self, build_data: dict[str, Any]) -> None:
+            raise OSError(f"{SWITCH}=1, and {why}")
         self._folder = tempfile.TemporaryDirectory()
         libraries = build(Path(self.root), Path(self._folder.name))
         build_data["force_include"].update({str(path): str(name) for path, name in libraries.items()})
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 
-    def _warn(self, why: str) -> None:
-        self.app.display_warning(
-            f"{why}: proxy and runtime are not compiled and need twice the processor time per request"
-        )
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove the build directory, whose libraries are in the wheel (hatchling)."""
+        if self._folder is not None:
+            self._folder.cleanup()
 
 
-def _choice(environ: Mapping[str, str]) -> bool | None:
-    """Return the value of SHOAL_COMPILE; None if unset."""
+def _compiles(environ: Mapping[str, str]) -> bool:
+    """Return whether SHOAL_COMPILE requires compilation."""
     value = environ.get(SWITCH, "")
     if value not in ("", "0", "1"):
         raise ValueError(f"{SWITCH} must be 0 or 1, not {value}")
-    return value == "1" if value else None
+    return value == "1"
 
 
 def obstacle() -> str | None:

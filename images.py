@@ -89,7 +89,7 @@ def requirements(extras: Iterable[str], declared: Mapping[str, Sequence[str]]) -
     found: set[str] = set()
     for extra in extras:
         for line in declared[extra]:
-            own = re.fullmatch(r"shoal\[(.+)\]", line)
+            own = re.fullmatch(r"[\w-]+\[(.+)\]", line)
             found.update(requirements(own[1].split(","), declared) if own else [line])
     return sorted(found)
 

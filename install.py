@@ -58,10 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started_s, downloads = time.monotonic(), Downloads(sys.stdout)
     try:
         install_torch(options.extra, options.torch, downloads)
-        # An editable install runs the sources, so nothing is compiled.
         here = ("--editable", f"{ROOT}[{options.extra}]", "--editable", str(ROOT / "local"))
         command = ("install", "--constraint", str(CONSTRAINTS), *here)
-        pip(downloads, *command, environment={"SHOAL_COMPILE": "0"})
+        pip(downloads, *command)
     except InstallError as error:
         sys.stderr.write(f"install: {error}\n")
         return 1

@@ -20,6 +20,7 @@ from shoal.benching.knee import MAX_RUNS, Knee, find, judge, next_rate, run_s
 from shoal.benching.samples import sample
 from shoal.benching.steps import PARTS, LoadStep, Run, limit_ms, percentile, summarize
 from shoal.client import Client
+from shoal.compilation import UNCOMPILED
 from shoal.discovery import admin_url, find_model
 from shoal.errors import InvalidInput, ServerFailed
 from shoal.exchange import base_url, trusted
@@ -95,7 +96,8 @@ def bench(options: SimpleNamespace) -> int:
         "\n".join(sentences),
     ]
     if explained:
-        parts.append("\n".join(["The server reports (/v1/explain, without the network):", *explained.sentences]))
+        reported = explained.sentences if explained.compiled else [*explained.sentences, UNCOMPILED]
+        parts.append("\n".join(["The server reports (/v1/explain, without the network):", *reported]))
     print("\n\n".join(parts))
     return 0
 
@@ -151,6 +153,8 @@ class ProxyExplanation(msgspec.Struct):
 
     sentences: list[str]
     report: ProxyConclusion
+    compiled: bool = True
+    """Whether the proxy's request path is compiled."""
 
     @property
     def bound(self) -> Bound:
@@ -224,6 +228,7 @@ def _json(measured: Measurement, knee: Knee, sentences: list[str], explained: Pr
         "advice": sentences,
         "bound": explained.bound if explained else None,
         "explain": explained.sentences if explained else [],
+        "compiled": explained.compiled if explained else None,
     }
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 import click
 from click import shell_completion
@@ -114,7 +114,9 @@ _simulate = _Elsewhere(
 _record = _Elsewhere(
     "record", "Record the arrivals at a server.", "shoal_proxy.commands.record_command", "shoal[proxy]"
 )
-_local = _Elsewhere("local", "Run a Kubernetes cluster on this machine.", "shoal_local.command_line", "shoal-local")
+# Generated from publisher.toml.
+_LOCAL_CLUSTER: Final = "./local in a clone of Shoal"
+_local = _Elsewhere("local", "Run a Kubernetes cluster on this machine.", "shoal_local.command_line", _LOCAL_CLUSTER)
 COMMANDS = click.version_option(VERSION, message="shoal %(version)s")(
     _Commands(
         {

@@ -17,6 +17,7 @@ from shoal.batch import batch_environment
 from shoal.bench import bench as measure
 from shoal.client import Client
 from shoal.colours import Style, styled
+from shoal.compilation import UNCOMPILED, is_compiled
 from shoal.discovery import find_model
 from shoal.exchange import trusted
 from shoal.files import given_item
@@ -209,6 +210,8 @@ def serve(options: SimpleNamespace) -> int:
         output, log = outlets(json=options.json)
         reporter = Reporter(output, log, quiet=options.quiet, json=options.json)
         with closing(reporter):
+            if not is_compiled():
+                reporter.report(UNCOMPILED, compiled=False)
             # The main graph gets it before its models.
             usual = names.index(main) if (main := main_graph(graphs)) else 0
             launcher = _Launcher(options, reporter, port, shared=shared, usual=usual if ours else None, main=main)

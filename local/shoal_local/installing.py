@@ -46,6 +46,8 @@ def chart_directory() -> Path:
 def values() -> Object:
     """Return the chart's values for this cluster."""
     return {
+        # The kubelet runs them as programs of this machine.
+        "images": {name: {"repository": f"shoal/{name}"} for name in ("operator", "proxy", "runtime")},
         # Pods share the machine's network: each proxy must listen on its pod's own address.
         "podListenHost": "$(POD_IP)",
         "peers": False,

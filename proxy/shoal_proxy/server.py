@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import gc
-import inspect
 import logging
 import os
 import signal
@@ -51,7 +50,7 @@ from shoal_proxy.observe.log_writer import writing
 from shoal_proxy.observe.metrics import Metrics
 from shoal_proxy.observe.tracer import tracer_from
 from shoal_proxy.rollout.rollout import Rollout
-from shoal_proxy.routes.admin import Admin
+from shoal_proxy.routes.admin import COMPILED, Admin
 from shoal_proxy.routes.app import PublicRoutes, make_app
 from shoal_proxy.settings import Settings
 from shoal_schema.fields.addresses import Address
@@ -496,7 +495,7 @@ async def serve(settings: Settings) -> None:
         _reach(proxy.admin_socket),
         "off" if proxy.grpc is None else proxy.grpc.address,
         proxy.front_limits.max_connections,
-        "no" if inspect.isfunction(InferProtocol.data_received) else "yes",
+        "yes" if COMPILED else "no",
     )
     for name, sock in (("SHOAL_PROXY_LISTEN", proxy.socket), ("SHOAL_PROXY_ADMIN_LISTEN", proxy.admin_socket)):
         if _reach(sock) == EVERYWHERE:

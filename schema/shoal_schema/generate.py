@@ -1,4 +1,4 @@
-"""Write the files generated from the schema: CRDs, the chart's copies, reference pages, tables and version.
+"""Write the generated files: CRDs, the copies of the chart, reference pages, tables, version, publisher.
 
 Run by ``make generated`` from the root of the repository.
 """
@@ -10,6 +10,7 @@ import yaml
 from shoal_schema.publishing.batch import batches
 from shoal_schema.publishing.crd import Definition, custom_resource_definition, services
 from shoal_schema.publishing.graph import graphs
+from shoal_schema.publishing.publisher import Publisher, published_files
 from shoal_schema.publishing.reference import reference_page
 from shoal_schema.publishing.tables import filled
 from shoal_schema.publishing.versions import VERSIONED, versioned
@@ -39,7 +40,7 @@ def generated_files(root: Path) -> dict[str, str]:
     # Files that are generated in part keep the rest of their text.
     pages = {page: filled((root / page).read_text(encoding="utf-8")) for page in PAGES}
     versions = {path: versioned(path, (root / path).read_text(encoding="utf-8")) for path in VERSIONED}
-    return {
+    made = {
         **_definition(services()),
         **_definition(graphs()),
         **_definition(batches()),
@@ -47,6 +48,7 @@ def generated_files(root: Path) -> dict[str, str]:
         **pages,
         **versions,
     }
+    return {**made, **dict(published_files(root, Publisher.of(root), made))}
 
 
 def _definition(definition: Definition) -> dict[str, str]:

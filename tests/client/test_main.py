@@ -188,7 +188,7 @@ def test_a_command_that_is_not_installed_is_an_error_with_its_distribution(
     monkeypatch.delitem(sys.modules, "shoal_local.command_line", raising=False)
 
     assert main(["local", "up"]) == 1
-    assert "pip install shoal-local" in capsys.readouterr().err
+    assert "pip install ./local" in capsys.readouterr().err
 
 
 def test_of_two_servers_started_together_one_has_the_usual_admin_port() -> None:

@@ -179,6 +179,12 @@ def test_it_says_where_metrics_are_when_the_usual_port_is_in_use(start: Start) -
     assert f"port {ADMIN_PORT} of 127.0.0.1 is in use, so metrics are on {admin_url}\n" in output
 
 
+def test_a_proxy_that_is_not_compiled_is_named_once(start: Start) -> None:
+    output = start().read_until("Ctrl-C stops")
+
+    assert output.count("SHOAL_COMPILE=1 pip install .") == 1
+
+
 def test_what_a_model_prints_is_seen_at_once(start: Start) -> None:
     start(FAKE_RUNTIME="prints").read_until("printed by the model")
 

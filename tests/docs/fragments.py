@@ -127,7 +127,7 @@ def _values(found: Any) -> None:
     """Check values of the chart as Helm does."""
     with Chart.load(chart_directory()) as chart:
         try:
-            chart.render(values=found)
+            chart.render(values={**found, "images": {"registry": "shoal", **found.get("images", {})}})
         except HelmError as error:
             raise ValueError(str(error)) from error
 

@@ -27,6 +27,7 @@ from shoal_operator.errors import ApiError
 from shoal_schema.fields.declaring import Json
 from shoal_schema.process.environment import SettingsError
 from shoal_schema.resource import API_VERSION, PLURAL
+from tests.operator.chart.rendering import IMAGES
 from tests.operator.samples import MINIMAL, with_fields
 from tests.operator.tunnels import tunnels
 from tests.ports import free_port
@@ -131,7 +132,7 @@ def answers(api: Api) -> bool:
 
 def chart_objects(**values: Any) -> list[Json]:
     """Return the namespace and everything of the chart but the operator itself, and without an activator."""
-    values = {"activator": {"enabled": False}, **values}
+    values = {"images": IMAGES, "activator": {"enabled": False}, **values}
     with Chart.load(ROOT / "charts/shoal") as chart:
         files = chart.render(values=values, name="shoal", namespace=SYSTEM)
     texts = [text for path, text in files.items() if not path.endswith("NOTES.txt")]

@@ -259,7 +259,7 @@ def alone(clone: Path, images: ModuleType, tmp_path_factory: pytest.TempPathFact
             shutil.copy(clone / each, folder)
         for each in ("schema/shoal_schema", f"{component}/shoal_{component}"):
             shutil.copytree(clone / each, folder / each)
-        assert build(folder, folder / "dist", SHOAL_COMPILE="0").returncode == 0
+        assert build(folder, folder / "dist").returncode == 0
         [wheel] = (folder / "dist").glob("*.whl")
         found[name] = environment_with(folder / "environment", [wheel], *wanted(images, name))
     return found

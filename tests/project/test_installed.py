@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from shoal_schema.publishing.publisher import Publisher
 from shoal_schema.version import VERSION
 from tests.project.built import Wheels, environment_with
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60
+LOCAL = Publisher.of(ROOT).local
 LIGHT = ", for a model that needs no PyTorch)"
 pytestmark = pytest.mark.integration
 
@@ -129,8 +131,8 @@ def test_a_simulation_needs_no_extra(bare: Path) -> None:
             ["shoal", "serve", "mean", "--port", "0", "--admin-port", "0"],
             f'"shoal[serve]" (or "shoal[serve-light]"{LIGHT}',
         ),
-        (["shoal", "local", "up"], "shoal-local"),
-        (["shoal", "local", "--help"], "shoal-local"),
+        (["shoal", "local", "up"], LOCAL),
+        (["shoal", "local", "--help"], LOCAL),
         (["shoal-operator"], '"shoal[operator]"'),
         (["python", "-m", "shoal_operator"], '"shoal[operator]"'),
         (["python", "-m", "shoal_runtime"], f'"shoal[runtime]" (or "shoal[runtime-light]"{LIGHT}'),

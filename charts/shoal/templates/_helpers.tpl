@@ -60,9 +60,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{- /* Call with (dict "image" .Values.images.proxy "root" .) */ -}}
+{{- /* Call with (dict "name" "proxy" "root" .) */ -}}
 {{- define "shoal.image" -}}
-{{- if .image.digest }}{{ .image.repository }}@{{ .image.digest }}{{ else }}{{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}{{ end }}
+{{- $images := .root.Values.images }}
+{{- $image := index $images .name }}
+{{- if not (or $image.repository $images.registry) }}
+{{- fail (printf "images.registry is not set, and no registry has the images of this chart. Build and push them (make images REGISTRY=registry.example.com), then install with --set images.registry=registry.example.com/shoal. The missing image is %s; images.%s.repository sets it alone." .name .name) }}
+{{- end }}
+{{- $repository := $image.repository | default (printf "%s/%s" $images.registry .name) }}
+{{- if $image.digest }}{{ $repository }}@{{ $image.digest }}{{ else }}{{ $repository }}:{{ $image.tag | default .root.Chart.AppVersion }}{{ end }}
 {{- end }}
 
 {{- /* The Lease whose renewals the watches receive: a separate one where the operator's namespace is not watched. */ -}}

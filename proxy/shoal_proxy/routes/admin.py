@@ -5,12 +5,13 @@ For users it also explains latency and throughput, and records arriving requests
 
 import asyncio
 import contextlib
+import inspect
 import re
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import asdict
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -25,6 +26,7 @@ from shoal_proxy.dispatch.dispatcher import Dispatcher
 from shoal_proxy.explaining.load import read_load
 from shoal_proxy.explaining.report import latency_document, report
 from shoal_proxy.explaining.sentences import explain, explain_graph
+from shoal_proxy.http.protocol import InferProtocol
 from shoal_proxy.lifecycle.drain import ProxyPhase
 from shoal_proxy.observe.metrics import Metrics
 from shoal_proxy.observe.recorder import MAX_RECORDING_S
@@ -50,6 +52,8 @@ POST /drain       finish accepted requests and stop; needs the header x-shoal-ad
 POST /stay        keep serving for ?seconds=N once asked to stop; needs the header x-shoal-admin
 """
 TRACE = "/v1/trace"
+COMPILED: Final = not inspect.isfunction(InferProtocol.data_received)
+"""Whether this proxy is compiled (compile.py)."""
 MAX_RECORDINGS = 4
 """Most recordings at a time: each is copied for every request, and keeps its connection."""
 MAX_READY_WAIT_MS = 60_000
@@ -199,7 +203,7 @@ class Admin:
         # A graph forms no batches that could be explained.
         sentences = explain(now) if self._dispatcher.graph_state is None else explain_graph(now)
         if "application/json" in request.headers.get("accept", ""):
-            return JSONResponse({"sentences": sentences, "report": asdict(now)})
+            return JSONResponse({"sentences": sentences, "compiled": COMPILED, "report": asdict(now)})
         return PlainTextResponse("".join(f"{sentence}\n" for sentence in sentences))
 
     async def latency(self, request: Request) -> Response:

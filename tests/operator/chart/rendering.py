@@ -9,6 +9,7 @@ from helm_python import Chart
 
 from shoal_schema.fields.declaring import Json
 
+IMAGES: Json = {"registry": "shoal"}
 PATH = Path(__file__).parents[3] / "charts/shoal"
 
 
@@ -21,8 +22,13 @@ class Strict(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def with_images(values: Json) -> Json:
+    """Return values with a registry of the images, without which the chart refuses to install."""
+    return {**values, "images": {**IMAGES, **values.get("images", {})}}
+
+
 def rendered(chart: Chart, **values: Any) -> list[Json]:
-    files = chart.render(values=values, name="shoal", namespace="shoal-system")
+    files = chart.render(values=with_images(values), name="shoal", namespace="shoal-system")
     texts = [text for path, text in files.items() if not path.endswith("NOTES.txt")]
     return [body for text in texts for body in yaml.load_all(text, Strict) if body]
 

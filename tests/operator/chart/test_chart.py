@@ -22,7 +22,7 @@ from shoal_schema.publishing.graph import graphs
 from shoal_schema.resource.policy import Policy
 from shoal_schema.version import VERSION
 from tests.operator.admission import refused_by_restricted, refused_by_restricted_v2
-from tests.operator.chart.rendering import PATH, by_kind, container_of, environment, installed, rendered
+from tests.operator.chart.rendering import PATH, by_kind, container_of, environment, installed, rendered, with_images
 
 NAMESPACED = {"watchNamespaces": ["team-a", "team-b"]}
 FULL = {
@@ -191,7 +191,9 @@ def test_an_operator_of_some_namespaces_has_no_right_in_the_others(chart: Chart)
 
 def test_installs_of_some_namespaces_share_nothing_but_the_definition(chart: Chart) -> None:
     def names(namespace: str) -> set[tuple[str, str, str]]:
-        files = chart.render(values={"watchNamespaces": [f"{namespace}-models"]}, name="shoal", namespace=namespace)
+        files = chart.render(
+            values=with_images({"watchNamespaces": [f"{namespace}-models"]}), name="shoal", namespace=namespace
+        )
         texts = [text for path, text in files.items() if not path.endswith("NOTES.txt")]
         found = [body for text in texts for body in yaml.safe_load_all(text) if body]
         return {(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in found}
@@ -269,6 +271,20 @@ def test_disabled_activator_is_not_rendered_nor_configured(chart: Chart) -> None
     assert "SHOAL_OPERATOR_ACTIVATOR_SELECTOR" not in environment(objects)
 
 
+@pytest.mark.parametrize("images", [{}, {"operator": {"repository": "registry.example.com/operator"}}])
+def test_without_a_registry_of_the_images_the_chart_refuses_and_names_the_value(chart: Chart, images: Json) -> None:
+    with pytest.raises(HelmError, match=r"--set images\.registry="):
+        chart.render(values={"images": images}, name="shoal", namespace="shoal-system")
+
+
+def test_a_repository_of_one_image_wins_over_the_registry(chart: Chart) -> None:
+    objects = rendered(chart, images={"registry": "r.example.com/a", "proxy": {"repository": "p.example.com/b"}})
+
+    assert container_of(objects)["image"] == f"r.example.com/a/operator:{VERSION}"
+    assert environment(objects)["SHOAL_OPERATOR_PROXY_IMAGE"] == f"p.example.com/b:{VERSION}"
+    assert environment(objects)["SHOAL_OPERATOR_RUNTIME_IMAGE"] == f"r.example.com/a/runtime:{VERSION}"
+
+
 def test_an_image_is_named_by_its_digest_when_there_is_one(chart: Chart) -> None:
     container = container_of(rendered(chart, **FULL))
 
@@ -336,7 +352,8 @@ def test_all_ports_up_to_the_last_one_can_be_the_activators(chart: Chart, ports:
 
 def test_notes_warn_about_services_at_zero_without_an_activator(chart: Chart) -> None:
     for enabled in (True, False):
-        files = chart.render(values={"activator": {"enabled": enabled}}, name="shoal", namespace="shoal-system")
+        values = with_images({"activator": {"enabled": enabled}})
+        files = chart.render(values=values, name="shoal", namespace="shoal-system")
         (notes,) = (text for path, text in files.items() if path.endswith("NOTES.txt"))
         assert ("Set their minReplicas to 1" in notes) is not enabled
 
@@ -391,7 +408,7 @@ def test_activator_has_no_account_at_the_api_server(chart: Chart) -> None:
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_the_notes_name_the_next_command(chart: Chart, enabled: bool) -> None:
-    values = {"watchNamespaces": ["team-a"], "tests": {"enabled": enabled}}
+    values = with_images({"watchNamespaces": ["team-a"], "tests": {"enabled": enabled}})
     files = chart.render(values=values, name="ours", namespace="there")
     (notes,) = (text for path, text in files.items() if path.endswith("NOTES.txt"))
 

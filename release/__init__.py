@@ -1,0 +1,1 @@
+"""Build, sign and try everything that a release publishes (``make release-check``)."""
