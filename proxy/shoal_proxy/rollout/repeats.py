@@ -12,7 +12,7 @@ from shoal_proxy.batching.scheduler import Scheduler
 
 POLL_S: Final = 0.02
 """The interval of `RepeatSchedule.is_due`: a device without a request for so long counts as idle."""
-OVERDUE_S: Final = 2.0
+OVERDUE_S: Final = 0.3
 """Time after which a batch no longer waits for an idle device."""
 
 
