@@ -23,7 +23,7 @@ PHRASES := $(shell sed -n 's/->.*//; / /p' glossary.txt | paste -sd '|')
 PLAIN := README.md CONTRIBUTING.md CHANGELOG.md RELEASING.md docs benchmarks client e2e examples local monitoring operator proxy runtime schema
 
 PARTS := client local operator proxy runtime schema
-.PHONY: demo test $(addprefix test-,$(PARTS)) test-all test-uncovered test-compiled test-interop test-images e2e check format lint types contracts guard site generated messages pictures uplot bench-batch bench-coldstart bench-gpu bench-gpu-wheels bench-graphs bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
+.PHONY: demo test $(addprefix test-,$(PARTS)) test-all test-uncovered test-compiled test-interop test-images e2e check format lint types contracts guard site generated messages pictures uplot bench-batch bench-coldstart bench-gpu bench-gpu-wheels bench-graphs bench-operator bench-policy bench-rollout bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist images pins clean
 
 demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
@@ -158,6 +158,9 @@ bench-operator: $(COMPILED)/.built ## Measure the time from a changed spec to it
 
 bench-policy: $(COMPILED)/.built ## Compare batching policies, Shoal's and others', with the offline optimum
 	$(BIN)/python -m benchmarks.policy
+
+bench-rollout: $(COMPILED)/.built ## Judge simulated candidates: rows until wrong ones are rolled back; equal ones are not
+	$(BIN)/python -m benchmarks.rollout
 
 bench-scaling: $(COMPILED)/.built ## Compare autoscaling algorithms and load balancing on simulated replicas
 	$(BIN)/python -m benchmarks.scaling

@@ -42,6 +42,9 @@ def broken_rules(schema: Json, value: Any) -> list[str]:
     if isinstance(value, dict):
         for name, part in schema.get("properties", {}).items():
             broken += broken_rules(part, value[name]) if name in value else []
+    if isinstance(value, list):
+        for element in value:
+            broken += broken_rules(schema.get("items", {}), element)
     return broken
 
 

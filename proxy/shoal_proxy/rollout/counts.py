@@ -1,7 +1,6 @@
 """Counts and times of one candidate revision, from which `RolloutReport` is made."""
 
 from collections.abc import Mapping, Sequence
-from math import log
 from typing import Final
 
 import msgspec
@@ -10,12 +9,18 @@ from shoal_proxy.batching.pending import Delivery, Outcome, RequestResult
 from shoal_proxy.errors import RowsFailed
 from shoal_proxy.rollout.comparison import OutputDifference
 from shoal_schema.interfaces.metrics import RejectionReason
-from shoal_schema.interfaces.rollout import MAX_BYTES, MAX_OUTPUTS, BatchTimes, OutputCounts, RolloutReport, rows_bucket
+from shoal_schema.interfaces.rollout import (
+    MAX_BYTES,
+    MAX_OUTPUTS,
+    BatchTimes,
+    OutputCounts,
+    RolloutReport,
+    add_batch,
+    rows_bucket,
+)
 
-_MIN_TIME_S: Final = 1e-7
-"""A shorter time is a fault of the clock."""
 _MAX_CHANGE: Final = 256
-_OUTPUT_BYTES: Final = 256
+_OUTPUT_BYTES: Final = 512
 """Most bytes of an output in a report, without its name and change."""
 _OTHER_BYTES: Final = 16384
 """Most bytes of a report without its outputs."""
@@ -24,22 +29,19 @@ _LARGEST: Final = 1.7976931348623157e308
 """JSON has no infinity."""
 
 
-class _Times:
-    """Mean and variance of the logarithm of times, by Welford's algorithm."""
+class RowTally:
+    """Rows of batches or requests, and the sum of their squared numbers."""
 
-    __slots__ = ("batches", "mean", "squares")
+    __slots__ = ("rows", "squares")
 
     def __init__(self) -> None:
-        self.batches = 0
-        self.mean = 0.0
-        self.squares = 0.0
+        self.rows = 0
+        self.squares = 0
 
-    def add(self, value: float) -> None:
-        """Count a value."""
-        self.batches += 1
-        before = value - self.mean
-        self.mean += before / self.batches
-        self.squares += before * (value - self.mean)
+    def add(self, rows: int) -> None:
+        """Count the rows of one batch or request."""
+        self.rows += rows
+        self.squares += rows * rows
 
 
 class _Compared:
@@ -48,19 +50,24 @@ class _Compared:
     __slots__ = ("change", "disagreements", "max_abs_error", "repeated_disagreements", "repeated_rows", "rows")
 
     def __init__(self) -> None:
-        self.rows = self.disagreements = self.repeated_rows = self.repeated_disagreements = 0
+        self.rows, self.disagreements = RowTally(), RowTally()
+        self.repeated_rows, self.repeated_disagreements = RowTally(), RowTally()
         self.max_abs_error = 0.0
         self.change = ""
 
     def counts(self) -> OutputCounts:
         """Return the counts for a report."""
         return OutputCounts(
-            self.rows,
-            self.disagreements,
-            min(self.max_abs_error, _LARGEST),
-            self.repeated_rows,
-            self.repeated_disagreements,
-            self.change,
+            rows=self.rows.rows,
+            row_squares=self.rows.squares,
+            disagreements=self.disagreements.rows,
+            disagreement_squares=self.disagreements.squares,
+            max_abs_error=min(self.max_abs_error, _LARGEST),
+            repeated_rows=self.repeated_rows.rows,
+            repeated_row_squares=self.repeated_rows.squares,
+            repeated_disagreements=self.repeated_disagreements.rows,
+            repeated_disagreement_squares=self.repeated_disagreements.squares,
+            change=self.change,
         )
 
 
@@ -68,36 +75,42 @@ class RolloutCounts:
     """Counts since the first plan that named the candidate; all are 0 at first."""
 
     def __init__(self) -> None:
-        self.served_rows = self.failed_rows = 0
-        self.candidate_requests = self.candidate_rows = self.candidate_failed_rows = 0
+        self.served_rows = 0
+        self.failed = RowTally()
+        self.candidate_requests = self.candidate_rows = 0
+        self.candidate_failed = RowTally()
         self.returned_requests = 0
-        self.shadowed_batches = self.shadowed_rows = self.shadow_failed_rows = 0
+        self.shadowed_batches = self.shadowed_rows = 0
+        self.shadow_failed = RowTally()
         self.dropped_batches = 0
         self._left_bytes = MAX_BYTES - _OTHER_BYTES
         """Room for outputs in the report."""
         self._outputs: dict[str, _Compared] = {}
-        self._times: dict[int, _Times] = {}
+        self._times: dict[int, BatchTimes] = {}
 
     def record_batch(self, rows: int, runtime_s: float) -> None:
         """Count the time of one of this pod's own batches at the runtime."""
         bucket = rows_bucket(rows)
-        times = self._times.get(bucket)
-        if times is None:
-            times = self._times[bucket] = _Times()
-        times.add(log(max(runtime_s, _MIN_TIME_S)))
+        self._times[bucket] = add_batch(self._times.get(bucket) or BatchTimes(bucket), rows, runtime_s)
 
     def record_outcomes(self, deliveries: Sequence[Delivery]) -> None:
         """Count requests of clients that ended on this pod."""
         for pending, outcome in deliveries:
             if not pending.shadow:
                 self.served_rows += pending.rows
-                self.failed_rows += failed_rows(outcome, pending.rows)
+                self.failed.add(failed_rows(outcome, pending.rows))
 
     def record_candidate(self, rows: int, outcome: Outcome) -> None:
         """Count a request that the candidate served, with any outcome."""
         self.candidate_requests += 1
         self.candidate_rows += rows
-        self.candidate_failed_rows += failed_rows(outcome, rows)
+        self.candidate_failed.add(failed_rows(outcome, rows))
+
+    def record_shadow(self, rows: int, failed: int) -> None:
+        """Count a batch that the candidate ran again, of which ``failed`` rows have no result."""
+        self.shadowed_batches += 1
+        self.shadowed_rows += rows
+        self.shadow_failed.add(failed)
 
     def record_differences(self, differences: Mapping[str, OutputDifference], *, repeated: bool = False) -> None:
         """Count the comparison of a batch's results.
@@ -111,11 +124,11 @@ class RolloutCounts:
                     continue
                 compared = self._outputs[name] = _Compared()
             if repeated:
-                compared.repeated_rows += difference.rows
-                compared.repeated_disagreements += difference.disagreements
+                compared.repeated_rows.add(difference.rows)
+                compared.repeated_disagreements.add(difference.disagreements)
                 continue
-            compared.rows += difference.rows
-            compared.disagreements += difference.disagreements
+            compared.rows.add(difference.rows)
+            compared.disagreements.add(difference.disagreements)
             compared.max_abs_error = max(compared.max_abs_error, difference.max_abs_error)
             if difference.change and not compared.change:
                 change = difference.change[:_MAX_CHANGE]
@@ -143,20 +156,20 @@ class RolloutCounts:
             revision=revision,
             candidate=candidate,
             served_rows=self.served_rows,
-            failed_rows=self.failed_rows,
+            failed_rows=self.failed.rows,
+            failed_squares=self.failed.squares,
             candidate_requests=self.candidate_requests,
             candidate_rows=self.candidate_rows,
-            candidate_failed_rows=self.candidate_failed_rows,
+            candidate_failed_rows=self.candidate_failed.rows,
+            candidate_failed_squares=self.candidate_failed.squares,
             returned_requests=self.returned_requests,
             shadowed_batches=self.shadowed_batches,
             shadowed_rows=self.shadowed_rows,
-            shadow_failed_rows=self.shadow_failed_rows,
+            shadow_failed_rows=self.shadow_failed.rows,
+            shadow_failed_squares=self.shadow_failed.squares,
             dropped_batches=self.dropped_batches,
             outputs={name: each.counts() for name, each in self._outputs.items()},
-            times=tuple(
-                BatchTimes(bucket, each.batches, each.mean, each.squares)
-                for bucket, each in sorted(self._times.items())
-            ),
+            times=tuple(times for _, times in sorted(self._times.items())),
             ready_candidates=ready_candidates,
             input_change=input_change,
             output_change=output_change,

@@ -1,0 +1,1 @@
+"""Rollouts that are judged, with simulated candidates."""

@@ -1,0 +1,172 @@
+"""Verdict on a candidate: continue with the step, next step, or failed.
+
+The verdict is computed from the counts since the candidate's start, and may be computed at any time and any number of
+times: see `findings.FALSE_FAILURE_RATE`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
+from typing import Final
+
+from shoal_operator.rollout.findings import (
+    BucketPair,
+    Finding,
+    VerdictCause,
+    candidate_failed_rows,
+    candidate_rows,
+    find_disagreement,
+    find_errors,
+    find_signature_change,
+    find_slowdown,
+    find_unknown_outputs,
+    pair_times,
+    percent,
+)
+from shoal_schema.fields.declaring import Json
+from shoal_schema.interfaces.rollout import RolloutReport
+from shoal_schema.resource.rollout import CompareSpec, RolloutStep, step_rows
+
+LEAST_REPEATED_ROWS: Final = 500
+"""Repeated rows of which at the end of a step a stable revision without disagreement counts as deterministic."""
+
+
+class VerdictState(StrEnum):
+    """What the operator does next."""
+
+    CONTINUE = "Continue"
+    STEP_PASSED = "StepPassed"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The verdict at one time."""
+
+    state: VerdictState
+    sentence: str
+    """``status.rollout.verdict``."""
+    figures: Json
+    """``status.rollout.figures``."""
+    cause: VerdictCause | None = None
+    """Of `FAILED`; or of `CONTINUE`, why a step that has its rows and minutes does not pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepProgress:
+    """The current step and its beginning."""
+
+    step: RolloutStep
+    rows_before: int
+    """`candidate_rows` at the start of the step."""
+    elapsed_s: float
+    """Time since the start of the step."""
+
+    def has_passed(self, rows: int, times: int = 1) -> bool:
+        """Return whether the step has its rows and its minutes, `times` over.
+
+        Args:
+            rows: `candidate_rows` now.
+            times: factor of both.
+        """
+        least_rows = max(1, step_rows(self.step) * times)
+        return rows - self.rows_before >= least_rows and self.elapsed_s >= (self.step.minutes or 0) * 60 * times
+
+
+def judge(
+    compare: CompareSpec,
+    stable: RolloutReport,
+    candidate: RolloutReport,
+    progress: StepProgress,
+    *,
+    repeats: bool = True,
+) -> Verdict:
+    """Return the verdict on a candidate.
+
+    Args:
+        compare: tolerances.
+        stable: sum of the stable pods' reports.
+        candidate: sum of the candidate pods' reports. Only the times are read.
+        progress: progress of the step.
+        repeats: whether stable pods repeat rows. If not, any disagreement is the candidate's.
+    """
+    rows, pairs = candidate_rows(stable), pair_times(stable, candidate)
+    figures = _figures(stable, rows, pairs)
+    failure = (
+        find_signature_change(compare, stable)
+        or find_errors(compare, stable)
+        or find_disagreement(compare, stable, _deterministic_from_rows(progress, rows, repeats=repeats))
+        or find_slowdown(compare, pairs)
+    )
+    if failure is not None:
+        return Verdict(VerdictState.FAILED, failure.sentence, figures, failure.cause)
+    unknown = find_unknown_outputs(compare, stable)
+    if unknown is not None:
+        return Verdict(VerdictState.CONTINUE, unknown.sentence, figures, unknown.cause)
+    if not progress.has_passed(rows):
+        return Verdict(VerdictState.CONTINUE, _describe_progress(progress, stable, pairs), figures)
+    suspicion = find_disagreement(compare, stable, 0)
+    if suspicion is not None:
+        return Verdict(VerdictState.CONTINUE, _describe_suspicion(suspicion), figures, suspicion.cause)
+    sentence = f"The candidate passed the step with {rows - progress.rows_before:,} rows: {_describe(stable, pairs)}."
+    return Verdict(VerdictState.STEP_PASSED, sentence, figures)
+
+
+def _deterministic_from_rows(progress: StepProgress, rows: int, *, repeats: bool) -> float:
+    """Return the argument of `find_disagreement`.
+
+    A step must not pass while a disagreement may be the candidate's. It waits for repeated rows, until its double
+    length: a device that is never idle repeats none.
+    """
+    if not repeats or progress.has_passed(rows, times=2):
+        return 0
+    return LEAST_REPEATED_ROWS if progress.has_passed(rows) else inf
+
+
+def _figures(stable: RolloutReport, rows: int, pairs: Sequence[BucketPair]) -> Json:
+    figures: Json = {"rows": rows, "errors": _decimal(candidate_failed_rows(stable) / rows if rows else 0.0)}
+    worst = _most_disagreeing(stable)
+    if worst is not None:
+        share, figures["output"] = worst
+        figures["disagreement"] = _decimal(share)
+    if pairs:
+        figures["latencyRatio"] = _decimal(max(pair.ratio for pair in pairs))
+    return figures
+
+
+def _most_disagreeing(stable: RolloutReport) -> tuple[float, str] | None:
+    shares = [(each.disagreements / each.rows, name) for name, each in stable.outputs.items() if each.rows]
+    return max(shares, default=None)
+
+
+def _describe_progress(progress: StepProgress, stable: RolloutReport, pairs: Sequence[BucketPair]) -> str:
+    rows = candidate_rows(stable) - progress.rows_before
+    if rows <= 0:
+        dropped = f" Dropped batches: {stable.dropped_batches:,}." if stable.dropped_batches else ""
+        silent = "" if stable.ready_candidates else " No pod of the candidate responds."
+        return f"The candidate has run no rows in this step, so the step waits.{silent}{dropped}"
+    wanted, minutes = step_rows(progress.step), progress.step.minutes
+    done = [f"{rows:,} of {wanted:,} rows"] if wanted else [f"{rows:,} rows"]
+    done += [f"{progress.elapsed_s / 60:.0f} of {minutes} minutes"] if minutes else []
+    return f"The candidate has {' and '.join(done)} of this step: {_describe(stable, pairs)}."
+
+
+def _describe_suspicion(suspicion: Finding) -> str:
+    return f"{suspicion.sentence} The step waits for more repeated rows, at most until twice its length."
+
+
+def _describe(stable: RolloutReport, pairs: Sequence[BucketPair]) -> str:
+    """Return the figures in words."""
+    rows = candidate_rows(stable)
+    worst, slowest = _most_disagreeing(stable), max(pairs, key=lambda pair: pair.ratio, default=None)
+    parts = [
+        f"{percent(worst[0], 1)} of rows disagree (output `{worst[1]}`)" if worst else "no results compared",
+        f"batches take up to {slowest.ratio:.3g} times as long" if slowest else "too few batches to compare times",
+        f"{percent(candidate_failed_rows(stable), rows)} of {rows:,} rows failed",
+    ]
+    return ", ".join(parts)
+
+
+def _decimal(number: float) -> str:
+    return f"{number:.6f}".rstrip("0").rstrip(".")
