@@ -57,6 +57,7 @@ from shoal_schema.fields.addresses import Address
 from shoal_schema.interfaces import metrics as declared
 from shoal_schema.interfaces.instances import instance_address
 from shoal_schema.interfaces.protocols import HTTP, expand
+from shoal_schema.interfaces.rollout import MAX_BYTES as ROLLOUT_MAX_BYTES
 from shoal_schema.interfaces.rollout import PATH as ROLLOUT_PATH
 from shoal_schema.process.open_files import open_files
 from shoal_schema.resource.traffic import RowChecks as RowChecksMode
@@ -73,8 +74,6 @@ ADMIN_CONNECTIONS = 64
 """More than the kubelet, Prometheus, the operator and users need; separate from clients' connections."""
 ADMIN_REQUEST_S = 10.0
 """Longest time for a head, and for a body below the minimum rate, on the admin port."""
-ADMIN_BODY_BYTES = 65536
-"""As large as a rollout's plan may be."""
 
 WATCH_AGAIN_S = 5.0
 _GRACE_S = 1.0
@@ -225,7 +224,7 @@ def make_connection_limits(
         ),
         metrics,
         max_head_bytes=settings.process.max_head_bytes,
-        max_body_bytes=ADMIN_BODY_BYTES,
+        max_body_bytes=ROLLOUT_MAX_BYTES,
         read_paths=frozenset({ROLLOUT_PATH.encode()}),
         max_connections=ADMIN_CONNECTIONS,
         closes_busy=True,  # so that probes always find room

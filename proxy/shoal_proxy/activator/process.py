@@ -24,7 +24,7 @@ from shoal_proxy.http.connection_limits import ConnectionLimits
 from shoal_proxy.http.framed_protocol import FramedProtocol
 from shoal_proxy.http.idle_connections import WANTED_DESCRIPTORS, connection_limit
 from shoal_proxy.observe.metrics import Metrics
-from shoal_proxy.server import ADMIN_BODY_BYTES, ADMIN_CONNECTIONS, bind
+from shoal_proxy.server import ADMIN_CONNECTIONS, bind
 from shoal_schema.fields.addresses import TcpAddress
 from shoal_schema.fields.declaring import ACTIVATOR
 from shoal_schema.interfaces import metrics as declared
@@ -43,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
 """The pause before a port that could not be opened is tried again."""
+ADMIN_BODY_BYTES = 65_536
 
 
 class Settings(Struct, frozen=True):

@@ -1,7 +1,4 @@
-"""Counts and times of one candidate revision, from which `RolloutReport` is made.
-
-Rows of one batch, or of one request, fail and disagree together. The sums of squares tell the operator how much.
-"""
+"""Counts and times of one candidate revision, from which `RolloutReport` is made."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -22,8 +19,6 @@ from shoal_schema.interfaces.rollout import (
     rows_bucket,
 )
 
-_MIN_TIME_S: Final = 1e-7
-"""A shorter time is a fault of the clock."""
 _MAX_CHANGE: Final = 256
 _OUTPUT_BYTES: Final = 512
 """Most bytes of an output in a report, without its name and change."""
@@ -34,48 +29,44 @@ _LARGEST: Final = 1.7976931348623157e308
 """JSON has no infinity."""
 
 
+class RowTally:
+    """Rows of batches or requests, and the sum of their squared numbers."""
+
+    __slots__ = ("rows", "squares")
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.squares = 0
+
+    def add(self, rows: int) -> None:
+        """Count the rows of one batch or request."""
+        self.rows += rows
+        self.squares += rows * rows
+
+
 class _Compared:
     """Compared rows of one output."""
 
-    __slots__ = (
-        "change", "disagreement_squares", "disagreements", "max_abs_error", "repeated_disagreement_squares",
-        "repeated_disagreements", "repeated_row_squares", "repeated_rows", "row_squares", "rows",
-    )  # fmt: skip
+    __slots__ = ("change", "disagreements", "max_abs_error", "repeated_disagreements", "repeated_rows", "rows")
 
     def __init__(self) -> None:
-        self.rows = self.row_squares = self.disagreements = self.disagreement_squares = 0
-        self.repeated_rows = self.repeated_row_squares = 0
-        self.repeated_disagreements = self.repeated_disagreement_squares = 0
+        self.rows, self.disagreements = RowTally(), RowTally()
+        self.repeated_rows, self.repeated_disagreements = RowTally(), RowTally()
         self.max_abs_error = 0.0
         self.change = ""
-
-    def add(self, batch: OutputDifference) -> None:
-        """Count the comparison of a batch with the candidate's results."""
-        self.rows += batch.rows
-        self.row_squares += batch.rows**2
-        self.disagreements += batch.disagreements
-        self.disagreement_squares += batch.disagreements**2
-        self.max_abs_error = max(self.max_abs_error, batch.max_abs_error)
-
-    def add_repeated(self, batch: OutputDifference) -> None:
-        """Count the comparison of a batch with results of this pod itself."""
-        self.repeated_rows += batch.rows
-        self.repeated_row_squares += batch.rows**2
-        self.repeated_disagreements += batch.disagreements
-        self.repeated_disagreement_squares += batch.disagreements**2
 
     def counts(self) -> OutputCounts:
         """Return the counts for a report."""
         return OutputCounts(
-            rows=self.rows,
-            row_squares=self.row_squares,
-            disagreements=self.disagreements,
-            disagreement_squares=self.disagreement_squares,
+            rows=self.rows.rows,
+            row_squares=self.rows.squares,
+            disagreements=self.disagreements.rows,
+            disagreement_squares=self.disagreements.squares,
             max_abs_error=min(self.max_abs_error, _LARGEST),
-            repeated_rows=self.repeated_rows,
-            repeated_row_squares=self.repeated_row_squares,
-            repeated_disagreements=self.repeated_disagreements,
-            repeated_disagreement_squares=self.repeated_disagreement_squares,
+            repeated_rows=self.repeated_rows.rows,
+            repeated_row_squares=self.repeated_rows.squares,
+            repeated_disagreements=self.repeated_disagreements.rows,
+            repeated_disagreement_squares=self.repeated_disagreements.squares,
             change=self.change,
         )
 
@@ -84,12 +75,13 @@ class RolloutCounts:
     """Counts since the first plan that named the candidate; all are 0 at first."""
 
     def __init__(self) -> None:
-        self.served_rows = self.failed_rows = self.failed_squares = 0
+        self.served_rows = 0
+        self.failed = RowTally()
         self.candidate_requests = self.candidate_rows = 0
-        self.candidate_failed_rows = self.candidate_failed_squares = 0
+        self.candidate_failed = RowTally()
         self.returned_requests = 0
         self.shadowed_batches = self.shadowed_rows = 0
-        self.shadow_failed_rows = self.shadow_failed_squares = 0
+        self.shadow_failed = RowTally()
         self.dropped_batches = 0
         self._left_bytes = MAX_BYTES - _OTHER_BYTES
         """Room for outputs in the report."""
@@ -99,32 +91,26 @@ class RolloutCounts:
     def record_batch(self, rows: int, runtime_s: float) -> None:
         """Count the time of one of this pod's own batches at the runtime."""
         bucket = rows_bucket(rows)
-        times = self._times.get(bucket) or BatchTimes(bucket)
-        self._times[bucket] = add_batch(times, rows, max(runtime_s, _MIN_TIME_S))
+        self._times[bucket] = add_batch(self._times.get(bucket) or BatchTimes(bucket), rows, runtime_s)
 
     def record_outcomes(self, deliveries: Sequence[Delivery]) -> None:
         """Count requests of clients that ended on this pod."""
         for pending, outcome in deliveries:
             if not pending.shadow:
-                failed = failed_rows(outcome, pending.rows)
                 self.served_rows += pending.rows
-                self.failed_rows += failed
-                self.failed_squares += failed**2
+                self.failed.add(failed_rows(outcome, pending.rows))
 
     def record_candidate(self, rows: int, outcome: Outcome) -> None:
         """Count a request that the candidate served, with any outcome."""
         self.candidate_requests += 1
         self.candidate_rows += rows
-        failed = failed_rows(outcome, rows)
-        self.candidate_failed_rows += failed
-        self.candidate_failed_squares += failed**2
+        self.candidate_failed.add(failed_rows(outcome, rows))
 
     def record_shadow(self, rows: int, failed: int) -> None:
         """Count a batch that the candidate ran again, of which ``failed`` rows have no result."""
         self.shadowed_batches += 1
         self.shadowed_rows += rows
-        self.shadow_failed_rows += failed
-        self.shadow_failed_squares += failed**2
+        self.shadow_failed.add(failed)
 
     def record_differences(self, differences: Mapping[str, OutputDifference], *, repeated: bool = False) -> None:
         """Count the comparison of a batch's results.
@@ -138,9 +124,12 @@ class RolloutCounts:
                     continue
                 compared = self._outputs[name] = _Compared()
             if repeated:
-                compared.add_repeated(difference)
+                compared.repeated_rows.add(difference.rows)
+                compared.repeated_disagreements.add(difference.disagreements)
                 continue
-            compared.add(difference)
+            compared.rows.add(difference.rows)
+            compared.disagreements.add(difference.disagreements)
+            compared.max_abs_error = max(compared.max_abs_error, difference.max_abs_error)
             if difference.change and not compared.change:
                 change = difference.change[:_MAX_CHANGE]
                 compared.change = change if self._spend(0, change) else change[:1]
@@ -167,20 +156,20 @@ class RolloutCounts:
             revision=revision,
             candidate=candidate,
             served_rows=self.served_rows,
-            failed_rows=self.failed_rows,
-            failed_squares=self.failed_squares,
+            failed_rows=self.failed.rows,
+            failed_squares=self.failed.squares,
             candidate_requests=self.candidate_requests,
             candidate_rows=self.candidate_rows,
-            candidate_failed_rows=self.candidate_failed_rows,
-            candidate_failed_squares=self.candidate_failed_squares,
+            candidate_failed_rows=self.candidate_failed.rows,
+            candidate_failed_squares=self.candidate_failed.squares,
             returned_requests=self.returned_requests,
             shadowed_batches=self.shadowed_batches,
             shadowed_rows=self.shadowed_rows,
-            shadow_failed_rows=self.shadow_failed_rows,
-            shadow_failed_squares=self.shadow_failed_squares,
+            shadow_failed_rows=self.shadow_failed.rows,
+            shadow_failed_squares=self.shadow_failed.squares,
             dropped_batches=self.dropped_batches,
             outputs={name: each.counts() for name, each in self._outputs.items()},
-            times=tuple(self._times[bucket] for bucket in sorted(self._times)),
+            times=tuple(times for _, times in sorted(self._times.items())),
             ready_candidates=ready_candidates,
             input_change=input_change,
             output_change=output_change,

@@ -65,9 +65,9 @@ class Rollout:
             return {}
         counts = self._counts
         return {
-            ("stable",): counts.failed_rows,
-            ("candidate",): counts.candidate_failed_rows,
-            ("shadow",): counts.shadow_failed_rows,
+            ("stable",): counts.failed.rows,
+            ("candidate",): counts.candidate_failed.rows,
+            ("shadow",): counts.shadow_failed.rows,
         }
 
     def set_plan(self, plan: RolloutPlan) -> None:

@@ -177,10 +177,10 @@ class ShadowTraffic:
 
     async def _record(self, ended: RemoteOutcome, completed: CompletedBatch, candidate: ModelSignature) -> None:
         counts, rows, outcome = completed.counts, completed.batch.rows, ended.outcome
-        failed = 0 if isinstance(outcome, RequestResult) else rows
-        counts.record_shadow(rows, len(outcome.errors) if isinstance(outcome, RowsFailed) else failed)
         if not isinstance(outcome, RequestResult):
+            counts.record_shadow(rows, len(outcome.errors) if isinstance(outcome, RowsFailed) else rows)
             return
+        counts.record_shadow(rows, 0)
         other = compared_outputs(outcome.outputs, candidate)
         await self._differences(completed, other, repeated=False)
         # Forwarded headers belong to a client, so rows with them cannot run for none.

@@ -117,17 +117,17 @@ class RolloutReport(Struct, frozen=True):
     """Candidate of the last plan; empty if there is none."""
     # Requests that clients sent to this proxy, by the revision that served them.
     served_rows: Count = 0
-    """Rows of requests that ended on this pod, with any outcome of its model."""
+    """Rows that ran on this pod, those that failed included."""
     failed_rows: Count = 0
-    """Those of `served_rows` that failed because of model, runtime or proxy; not those that the client caused."""
+    """Rows that failed on this pod because of model, runtime or proxy; not those that the client caused."""
     failed_squares: Count = 0
     """Sum over requests of the squared number of failed rows."""
     candidate_requests: Count = 0
-    """Requests that the candidate served, or for which it failed."""
+    """Requests that the candidate served."""
     candidate_rows: Count = 0
-    """Rows of `candidate_requests`, failed ones included."""
+    """Rows of requests that the candidate served or that failed on it."""
     candidate_failed_rows: Count = 0
-    """Those of `candidate_rows` that failed on the candidate, whether or not this pod served them then."""
+    """Rows of requests that failed on the candidate, whether or not this pod served them then."""
     candidate_failed_squares: Count = 0
     """Sum over requests of the squared number of these rows."""
     returned_requests: Count = 0
@@ -135,9 +135,9 @@ class RolloutReport(Struct, frozen=True):
     # Batches that the candidate runs again.
     shadowed_batches: Count = 0
     shadowed_rows: Count = 0
-    """Rows of `shadowed_batches`, those without a result included."""
+    """Rows of batches that the candidate accepted or rejected as invalid, those that failed included."""
     shadow_failed_rows: Count = 0
-    """Rows without a result of the candidate, of batches that it did not reject for lack of capacity."""
+    """Rows of these batches without a result of the candidate."""
     shadow_failed_squares: Count = 0
     """Sum over batches of the squared number of these rows."""
     dropped_batches: Count = 0

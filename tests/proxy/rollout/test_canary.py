@@ -145,8 +145,9 @@ def test_requests_that_cannot_be_forwarded_stay_here() -> None:
 def test_a_candidate_of_another_revision_gets_nothing() -> None:
     with candidate(process__revision="cccc") as other, stable(at(other)) as running:
         send_plan(running, candidate=CANDIDATE, weight=1.0)
-        assert other.proxy.rollout is not None
-        running.until(lambda: bool(running.proxy.rollout and running.proxy.rollout._pods.replicas.links[0].ready))
+        rollout = running.proxy.rollout
+        assert rollout is not None
+        running.until(lambda: any(link.ready for link in rollout._pods.replicas.links))
         assert revisions([ask(running)]) == [STABLE]
         assert report(running).ready_candidates == 0
 

@@ -3,7 +3,6 @@
 from math import inf
 
 import msgspec
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +11,7 @@ from shoal_proxy.batching.pending import Outcome, RequestResult
 from shoal_proxy.errors import Draining, InvalidRequest, ModelFailed, RowsFailed, RuntimeLost
 from shoal_proxy.rollout.comparison import OutputDifference
 from shoal_proxy.rollout.counts import RolloutCounts
-from shoal_schema.interfaces.rollout import MAX_BYTES, MAX_OUTPUTS, RolloutReport
+from shoal_schema.interfaces.rollout import MAX_BYTES, MAX_OUTPUTS, BatchTimes, RolloutReport, add_batch
 from shoal_schema.wire.row_errors import RowError
 from tests.proxy.signatures import request
 
@@ -26,10 +25,11 @@ def test_times_are_kept_by_rows_rounded_up_to_a_power_of_two(batches: list[tuple
     times = counts.report("a", "b").times
     assert [each.rows for each in times] == sorted({1 << (rows - 1).bit_length() for rows, _ in batches})
     for each in times:
-        logs = np.log([seconds for rows, seconds in batches if each.rows / 2 < rows <= each.rows])
-        assert each.batches == len(logs)
-        assert each.log_mean == pytest.approx(logs.mean())
-        assert each.log_variance_sum == pytest.approx(((logs - logs.mean()) ** 2).sum(), abs=1e-9)
+        expected = BatchTimes(each.rows)
+        for rows, seconds in batches:
+            if each.rows / 2 < rows <= each.rows:
+                expected = add_batch(expected, rows, seconds)
+        assert each == expected
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,17 @@ def test_rows_fail_by_the_servers_fault_only(outcome: Outcome, failed: int) -> N
     report = counts.report("a", "b")
     assert (report.served_rows, report.failed_rows) == (3, failed)
     assert (report.candidate_requests, report.candidate_rows, report.candidate_failed_rows) == (1, 3, failed)
+    assert report.failed_squares == report.candidate_failed_squares == failed**2
+
+
+def test_rows_that_fail_together_have_larger_squares() -> None:
+    counts = RolloutCounts()
+    for failed in (32, 0, 1, 1):
+        counts.record_shadow(32, failed)
+
+    report = counts.report("a", "b")
+    assert (report.shadowed_batches, report.shadowed_rows) == (4, 128)
+    assert (report.shadow_failed_rows, report.shadow_failed_squares) == (34, 1026)
 
 
 def test_differences_add_up_apart_from_repeated_ones() -> None:
@@ -65,7 +76,9 @@ def test_differences_add_up_apart_from_repeated_ones() -> None:
     encoded = msgspec.json.encode(counts.report("a", "b"))
     outputs = msgspec.json.decode(encoded, type=RolloutReport).outputs
     assert (outputs["y"].rows, outputs["y"].disagreements) == (12, 1)
+    assert (outputs["y"].row_squares, outputs["y"].disagreement_squares) == (80, 1)
     assert (outputs["y"].repeated_rows, outputs["y"].repeated_disagreements) == (2, 2)
+    assert (outputs["y"].repeated_row_squares, outputs["y"].repeated_disagreement_squares) == (4, 4)
     assert outputs["y"].max_abs_error > 1e300
     assert outputs["z"].change == "gone"
 

@@ -132,8 +132,8 @@ def pair(tmp_path: Path, **plan: object) -> Iterator[tuple[ProxyProcess, ProxyPr
         running.plan(candidate=CANDIDATE, weight=1.0)
         body = v2_body([row(-1)])
         running.until(lambda: plain.post(running.url + V2_PATH, json=body).headers["x-shoal-revision"] == CANDIDATE)
-        for fake in (first, second):
-            fake.seen.clear()
+        for model in (first, second):
+            model.seen.clear()
         running.before = running.plan(candidate=CANDIDATE, **plan)
         yield running, other, [first, second]
 
