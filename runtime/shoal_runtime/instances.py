@@ -1,8 +1,8 @@
 """Several instances of the runtime in one container: one process each, and this one, which supervises them.
 
 start    the first instance -> ready -> host and GPU have memory for all -> the others, in the precision of the first
-exit     status 2 or 3, such as a model that cannot be loaded -> stop all, with that status
-         any other -> that instance starts again after a delay; the others continue
+exit     status 2 or 3, such as a model that cannot be loaded, and no other instance runs -> exit with that status
+         otherwise -> that instance starts again after a delay; the others continue
 SIGTERM  SIGTERM to all -> exit 0 when all have ended
 """
 
@@ -13,6 +13,7 @@ import re
 import signal
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from shoal_schema.process.restarts import Backoff, after_exit
 from shoal_schema.resource.runtime import Precision
 
 FINAL: Final = (EXIT_USAGE, EXIT_LOAD_FAILED)
-"""Exit statuses after which another start would fail too."""
+"""Exit statuses that end the container if no other instance runs: another start would fail too."""
 KILL_MARGIN_S: Final = 5.0
 """Time beyond the shutdown timeout after which an instance is killed."""
 READY_CHECK_S: Final = 0.2
@@ -146,8 +147,13 @@ class _Instances:
             started_s = time.monotonic()
             process = await self._start(number)
             code = await process.wait()
-            if self._stopping.is_set() or code in FINAL:
-                return 0 if self._stopping.is_set() else code
+            # Processes that the model has started hold the instance's sockets.
+            _kill_group(process)
+            if self._stopping.is_set():
+                return 0
+            if code in FINAL and all(each.returncode is not None for each in self._processes.values()):
+                logger.critical("event=instances_failed instance=%d status=%d", number, code)
+                return code
             backoff = after_exit(backoff, started_s=started_s, now_s=time.monotonic())
             logger.warning("event=instance_ended instance=%d status=%d restart_in_s=%g", number, code, backoff.delay_s)
             try:
@@ -210,9 +216,15 @@ class _Instances:
         _, late = await asyncio.wait(kept, timeout=self._settings.process.shutdown_timeout_s + KILL_MARGIN_S)
         for process in self._processes.values():
             if process.returncode is None:
-                process.kill()
+                _kill_group(process)
         if late:
             await asyncio.wait(late)
+
+
+def _kill_group(process: asyncio.subprocess.Process) -> None:
+    """Kill an instance and the processes that it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _private_bytes(pid: int) -> int | None:

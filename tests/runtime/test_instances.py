@@ -20,7 +20,7 @@ from tests.runtime.fakes import UnixConnection
 
 MIB = 1 << 20
 HANDLER = """
-import os
+import os, time
 from pathlib import Path
 from shoal_runtime import TensorSpec
 
@@ -37,6 +37,10 @@ class Model:
             CpuPlacement.memory = lambda self: tuple(memory)
         note = f"{os.getpid()} threads={context.threads} fraction={os.environ.get('SHOAL_RUNTIME_MEMORY_FRACTION')}"
         Path(os.environ["TEST_FOLDER"], note).touch()
+        if context.parameters.get("forks"):
+            if (child := os.fork()) == 0:
+                time.sleep(300)
+            Path(os.environ["TEST_FOLDER"], f"{child} child").touch()
 
     def forward(self, batch):
         return batch["x"]
@@ -152,6 +156,10 @@ class Supervised:
         """Return the ids of the processes that have loaded the model."""
         return {int(path.name.split()[0]) for path in self.folder.glob("* threads=*")}
 
+    def children(self) -> set[int]:
+        """Return the ids of the processes that the model has started."""
+        return {int(path.name.split()[0]) for path in self.folder.glob("* child")}
+
     def precision(self, number: int) -> str | None:
         """Return the precision that an instance reports."""
         connection = UnixConnection(instance_address(Address(path=f"{self.folder}/s"), number).path)
@@ -225,6 +233,46 @@ def test_an_instance_that_is_killed_starts_again_and_the_other_continues(start: 
     supervised.process.terminate()
     assert supervised.process.wait(60) == 0
     assert not any(exists(pid) for pid in supervised.loaded())
+
+
+@pytest.mark.integration
+def test_processes_that_a_model_has_started_end_with_its_instance(start: Callable[..., Supervised]) -> None:
+    supervised = start(SHOAL_MODEL_PARAMETERS='{"forks": true}')
+    for number in (0, 1):
+        supervised.wait_ready(number)
+    before = supervised.children()
+
+    # They hold the instance's sockets, so that no other one could take its address.
+    os.kill(max(supervised.loaded()), signal.SIGKILL)
+    for _ in supervised.attempts():
+        if len(supervised.children()) == 3:
+            break
+    supervised.wait_ready(1)
+
+    assert [exists(pid) for pid in sorted(before)] == [True, False]
+    supervised.process.terminate()
+    assert supervised.process.wait(60) == 0
+    assert not any(exists(pid) for pid in supervised.children())
+
+
+@pytest.mark.integration
+def test_a_model_that_cannot_be_loaded_any_more_ends_no_other_instance(start: Callable[..., Supervised]) -> None:
+    supervised = start()
+    for number in (0, 1):
+        supervised.wait_ready(number)
+    first, second = sorted(supervised.loaded())
+
+    broken = (
+        "import os, pathlib\npathlib.Path(os.environ['TEST_FOLDER'], f'{os.getpid()} failed').touch()\nraise OSError"
+    )
+    (supervised.folder / "model" / "handler.py").write_text(broken)
+    os.kill(second, signal.SIGKILL)
+    for _ in supervised.attempts():
+        if len(list(supervised.folder.glob("* failed"))) == 2:
+            break
+
+    assert exists(first)
+    supervised.wait_ready(0)
 
 
 @pytest.mark.integration
