@@ -24,6 +24,8 @@ from shoal_schema.interfaces.headers import EXECUTED, HEADER_LENGTH, PRIORITY, T
 
 logger = logging.getLogger(__name__)
 
+MAX_JSON_BYTES: Final = 1 << 22
+"""The longest JSON of a response: replicas send tensors in binary form, and parsing blocks the event loop."""
 MIN_LEFT_S: Final = 0.001
 """A request with less time left is not forwarded."""
 _EXECUTED, _HEADER_LENGTH = EXECUTED.encode(), HEADER_LENGTH.encode()
@@ -61,6 +63,8 @@ class RemoteCall(NamedTuple):
     """Further headers."""
     merged: Mapping[str, Rows] | None = None
     """Inputs of a merged batch, instead of the request's own."""
+    most_bytes: int = 1 << 62
+    """A larger body of a response is discarded."""
 
 
 def is_forwardable(pending: PendingRequest, signature: ModelSignature) -> bool:
@@ -139,7 +143,8 @@ class RemoteRequests:
             headers = client_headers(pending, max(MIN_LEFT_S, left_s), self._fair_share_header)
             response = await link.upstream.infer(*body, list({**headers, **call.extra}.items()), deadline_s)
             self._replicas.note_load(link, response)
-            outcome = _decoded(response, pending, mark, call.signature)
+            too_large = len(response.body) > call.most_bytes
+            outcome = _broken(None, pending) if too_large else _decoded(response, pending, mark, call.signature)
             if outcome.end is ForwardingOutcome.BROKEN:
                 link.upstream.drop_idle()  # the next response on them may be that of this request
             return outcome
@@ -187,7 +192,10 @@ def _decoded(
     ``mark`` is a value that only the response to this request contains.
     """
     executed = response.headers.get(_EXECUTED)
-    status = response.status
+    status, length = response.status, response.headers.get(_HEADER_LENGTH)
+    json_bytes = int(length) if length is not None and length.isdigit() else len(response.body)
+    if json_bytes > MAX_JSON_BYTES:
+        return _broken(executed, pending)
     if status != 200:
         # Rejections and timeouts leave the decision to this replica; errors of the model go to the client.
         if status in _NOT_TAKEN and executed == b"no":
@@ -202,8 +210,7 @@ def _decoded(
         error = decode_failure(status, response.body, executed)
         return RemoteOutcome(ForwardingOutcome.FAILED if status >= 500 else ForwardingOutcome.ERROR, error)
     try:
-        length = response.headers.get(_HEADER_LENGTH)
-        if mark not in bytes(response.body[: len(response.body) if length is None else int(length)]):
+        if mark not in bytes(response.body[:json_bytes]):
             raise ModelFailed("the response belongs to another request")
         result = decode_result(response.body, length, signature)
         check_rows(make_batch([RequestSlice(pending, 0, pending.rows, {})]), result, signature)

@@ -27,6 +27,8 @@ _BINARY: Final = (
     b"Content-Length: %d\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
 )
 _JSON: Final = b"Content-Length: %d\r\nContent-Type: application/json\r\n"
+MAX_DOCUMENT_BYTES: Final = 1 << 22
+"""The largest metadata that are parsed: parsing them blocks the event loop."""
 IDLE_LIMIT_S: Final = 4.0
 """Idle connections are closed before the server does (after 5 s or more), so that no batch meets a closing one."""
 
@@ -243,6 +245,8 @@ class Upstream:
 
 
 def _document(response: RuntimeResponse, path: str) -> dict[str, Any]:
+    if len(response.body) > MAX_DOCUMENT_BYTES:
+        raise SignatureError(f"the response for {path} is over the limit of {MAX_DOCUMENT_BYTES} bytes")
     try:
         document = orjson.loads(response.body)
     except ValueError:

@@ -43,6 +43,9 @@ WITHIN_S: Final = 10.0
 """Time in which the candidate must return a batch."""
 _BYTES_SHARE: Final = 4
 """Batches and results at the candidate take at most this part of the queue's limit in bytes."""
+_LARGER: Final = 4
+_OTHER_BYTES: Final = 1 << 16
+"""A response of the candidate may be so many times as large as the stable result, and so many bytes more."""
 _LOWEST: Final = LaneKey(level=9)
 _MARK: Final = {SHADOW.encode(): b"1"}
 
@@ -50,7 +53,7 @@ _MARK: Final = {SHADOW.encode(): b"1"}
 class CompletedBatch:
     """A batch, its result, and the plan and counts when it ended."""
 
-    __slots__ = ("batch", "counts", "plan", "result", "signature", "size_bytes")
+    __slots__ = ("batch", "counts", "plan", "result", "result_bytes", "signature", "size_bytes")
 
     def __init__(
         self, batch: Batch, result: BatchResult, signature: ModelSignature, plan: RolloutPlan, counts: RolloutCounts
@@ -61,7 +64,8 @@ class CompletedBatch:
         self.plan = plan
         self.counts = counts
         inputs_bytes = sum(part.pending.size_bytes * part.rows // part.pending.rows for part in batch.slices)
-        self.size_bytes = inputs_bytes + byte_size_of(result.outputs)
+        self.result_bytes = byte_size_of(result.outputs)
+        self.size_bytes = inputs_bytes + self.result_bytes
 
     def outputs(self) -> dict[str, ComparedOutput]:
         """Return the stable revision's outputs."""
@@ -161,7 +165,8 @@ class ShadowTraffic:
                 future.set_result(outcome)
 
         merged = merge(batch, completed.signature).inputs
-        call = RemoteCall(link, pending, candidate, pending.deadline_s, ended, _MARK, merged)
+        most_bytes = _LARGER * completed.result_bytes + _OTHER_BYTES
+        call = RemoteCall(link, pending, candidate, pending.deadline_s, ended, _MARK, merged, most_bytes)
         number = self._pods.begin(link, now_s)
         try:
             self._requests.send(call)

@@ -271,7 +271,13 @@ async def _flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hea
         await writer.drain()
 
 
-@pytest.mark.parametrize("act", [_hang_up, _fail, _garbage, _reject, _flood])
+async def _enlarge(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
+    await read_body(reader, head)
+    zeros = b"0," * 100_000 + b"0"
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n[%b]" % (len(zeros) + 2, zeros))
+
+
+@pytest.mark.parametrize("act", [_hang_up, _fail, _garbage, _reject, _flood, _enlarge])
 def test_a_candidate_that_fails_affects_no_client(act: Any) -> None:
     hostile = HostileCandidate(act)
     with with_hostile(hostile, plan={"shadow": 1.0}, queue__max_bytes=1 << 20) as running:
@@ -311,6 +317,15 @@ def test_a_candidate_that_hangs_gets_one_batch_and_delays_no_client(act: Any, mo
         settle(running)
         seen = report(running)
         assert (seen.shadowed_rows, seen.shadow_failed_rows) == (1, 1)
+
+
+def test_a_candidate_with_endless_metadata_gets_nothing() -> None:
+    hostile = HostileCandidate(_hang, [tensor("y", "FP32", [-1, 4], columns="x" * (5 << 20))])
+    with with_hostile(hostile, plan={"shadow": 1.0}, usable=0) as running:
+        until_report(running, lambda seen: seen.ready_candidates == 1)
+        running.call(asyncio.sleep, 0.2)
+        ask(running, 1)
+        assert report(running).dropped_batches == 1
 
 
 def test_a_stopping_replica_waits_for_no_comparison() -> None:
