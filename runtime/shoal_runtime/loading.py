@@ -217,7 +217,7 @@ def _needs_torch(form: Format, handler: type[Any] | None) -> bool:
 
 def misses_torch(form: Format, handler: object) -> bool:
     """Return whether a handler, or its class, asks for PyTorch, which is not installed."""
-    return FORMATS[form].torch is None and _wants_torch(handler) and not has_torch()
+    return not has_torch() and FORMATS[form].torch is None and _wants_torch(handler)
 
 
 def _wants_torch(handler: object) -> bool:
