@@ -79,7 +79,7 @@ A repeated run resumes an interrupted job. See docs/how-to/batch.md.
 PREDICT_EXAMPLES = """\
 \b
 examples:
-  shoal predict picture.jpg                 `shoal serve` on this machine
+  shoal predict picture.jpg                 shoal serve on this machine
   shoal predict http://127.0.0.1:8080 picture.jpg
   shoal predict --text 'a small fish among many'
   shoal predict --data '{"a": [1, 2], "b": [3, 4]}' --json
@@ -90,14 +90,14 @@ sent as bytes. - reads standard input. A single argument is FILE, unless --text 
 INFO_EXAMPLES = """\
 \b
 examples:
-  shoal info                                `shoal serve` on this machine
+  shoal info                                shoal serve on this machine
   shoal info http://127.0.0.1:8080
   shoal info http://triton:8000 --model resnet   a server that does not list its models
 """
 BENCH_EXAMPLES = """\
 \b
 examples:
-  shoal bench                               `shoal serve` on this machine
+  shoal bench                               shoal serve on this machine
   shoal bench http://127.0.0.1:8080 --item picture.jpg --plot bench.svg
   shoal bench http://127.0.0.1:8080 --data '{"a": [1, 2], "b": [3, 4]}' --objective-ms 50 --json
 
@@ -107,7 +107,7 @@ server are affected meanwhile.
 TOP_EXAMPLES = """\
 \b
 examples:
-  shoal top                                 every `shoal serve` of this user on this machine
+  shoal top                                 every shoal serve of this user on this machine
   shoal top 127.0.0.1:8079 10.0.0.5:9090    several proxies, by their admin ports
   shoal top --cluster                       every service of kubectl's current cluster
   shoal top --context prod -n shop --once   one table of one namespace in the cluster of a context
@@ -118,7 +118,7 @@ needs kubectl and permission to list InferenceServices and to forward a port of 
 DASHBOARD_EXAMPLES = """\
 \b
 examples:
-  shoal dashboard                           every `shoal serve` of this user, as a page at http://127.0.0.1:8099
+  shoal dashboard                           every shoal serve of this user, as a page at http://127.0.0.1:8099
   shoal dashboard --cluster                 every service of kubectl's current cluster
 
 The page is served to this machine only.
@@ -157,7 +157,7 @@ CREDENTIALS = together(
 )
 KEY_NEEDS_CERTIFICATE = only("key", lambda given: given.cert, "it needs --cert")
 SERVER = together(
-    argument("url", metavar="[URL]", required=False, help="the server (`shoal serve` on this machine)"),
+    argument("url", metavar="[URL]", required=False, help="the server (shoal serve on this machine)"),
     option("--model", metavar="NAME", help="name of the model; required if there are several"),
     option("--timeout", type=DAY_S, default=30.0, help="timeout in seconds"),
     CREDENTIALS,
@@ -168,7 +168,7 @@ ITEM = together(
 )
 WATCHING = together(
     argument(
-        "urls", metavar="[URL]...", nargs=-1, help="admin ports of proxies (those of `shoal serve` on this machine)"
+        "urls", metavar="[URL]...", nargs=-1, help="admin ports of proxies (those of shoal serve on this machine)"
     ),
     option("--cluster", is_flag=True, help="show the cluster of kubectl's current context"),
     option("--context", metavar="NAME", help="show the cluster of this kubectl context"),
