@@ -247,7 +247,7 @@ def _essence(decision: Decision) -> tuple[object, ...]:
         decision.weight,
         decision.shadow,
         decision.reason,
-        progress and (progress.phase, progress.step),
+        progress and (progress.phase, progress.step, progress.figures.get("rows", 0) > 0),
     )
 
 

@@ -6,7 +6,7 @@ from shoal_operator.rollout.progress import RolloutProgress
 from shoal_operator.status.blocked import Verdict, failed
 from shoal_operator.status.evidence import Evidence
 from shoal_schema.fields.declaring import Json
-from shoal_schema.resource.conditions import ConditionType, Reason
+from shoal_schema.resource.conditions import ConditionType, Reason, Status
 
 
 def candidate_judged(evidence: Evidence) -> Verdict | None:
@@ -14,6 +14,8 @@ def candidate_judged(evidence: Evidence) -> Verdict | None:
     if not _is_decided(evidence):
         stored = dig(evidence.observation.resource, "status", "conditions", default=[])
         known = stored_condition(stored, ConditionType.CANDIDATE_JUDGED)
+        if known and not evidence.followed:
+            return Status.UNKNOWN, evidence.spec_reason, evidence.spec_error
         return (known.status, known.reason, known.message) if known else None
     decision = evidence.rollout
     if decision is None or decision.progress is None:

@@ -24,7 +24,6 @@ _OUTPUT_BYTES: Final = 512
 """Most bytes of an output in a report, without its name and change."""
 _OTHER_BYTES: Final = 16384
 """Most bytes of a report without its outputs."""
-_SERVER_ERROR: Final = 500
 _LARGEST: Final = 1.7976931348623157e308
 """JSON has no infinity."""
 
@@ -177,10 +176,13 @@ class RolloutCounts:
 
 
 def failed_rows(outcome: Outcome, rows: int) -> int:
-    """Return the rows that failed because of model, runtime or proxy, not because of the client."""
+    """Return the rows without a result.
+
+    Rows that the model rejects as invalid count: a revision that rejects more rows than the other one is worse. Clients
+    that send invalid rows send them to both.
+    """
     if isinstance(outcome, RequestResult):
         return 0
     if isinstance(outcome, RowsFailed):
-        return sum([error.status >= _SERVER_ERROR for error in outcome.errors])
-    is_fault = outcome.status >= _SERVER_ERROR and outcome.reason is not RejectionReason.DRAINING
-    return rows if is_fault else 0
+        return len(outcome.errors)
+    return 0 if outcome.reason is RejectionReason.DRAINING else rows

@@ -37,6 +37,7 @@ from shoal_schema.interfaces import load, rollout
 from shoal_schema.interfaces.headers import INSTANCE
 from shoal_schema.interfaces.stay import MAX_S as MAX_STAY_S
 from shoal_schema.interfaces.stay import PATH as STAY_PATH
+from shoal_schema.resource.passthrough import HEADER_NAME
 
 PAGES = """\
 this is the admin port of a Shoal proxy; inference requests go to the other port
@@ -247,9 +248,9 @@ class Admin:
                 return JSONResponse({"error": message}, 409, headers=self._named)
             try:
                 plan = msgspec.json.decode(await request.body(), type=rollout.RolloutPlan)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 return JSONResponse({"error": f"the body is not a rollout plan: {error}"}, 400, headers=self._named)
-            if not plan.sticky_header.isascii():
+            if plan.sticky_header and not re.search(HEADER_NAME, plan.sticky_header):
                 return JSONResponse({"error": "sticky_header is not a header name"}, 400, headers=self._named)
             self._rollout.set_plan(plan)
         empty = rollout.RolloutReport(self._revision, "")

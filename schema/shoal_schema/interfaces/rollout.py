@@ -119,7 +119,7 @@ class RolloutReport(Struct, frozen=True):
     served_rows: Count = 0
     """Rows that ran on this pod, those that failed included."""
     failed_rows: Count = 0
-    """Rows that failed on this pod because of model, runtime or proxy; not those that the client caused."""
+    """Rows without a result, also those that the model rejects as invalid."""
     failed_squares: Count = 0
     """Sum over requests of the squared number of failed rows."""
     candidate_requests: Count = 0

@@ -321,7 +321,7 @@ def test_a_drain_waits_for_the_candidate() -> None:
         assert answer_to(given.result()) == [2 * each for each in row(1)]
 
 
-def test_rows_that_fail_one_by_one_are_the_clients() -> None:
+def test_a_row_that_the_candidate_rejects_has_failed() -> None:
     def failing(seen: Seen) -> dict[str, Any]:
         return {"errors": '[{"row": 0, "status": 422, "message": "not this one"}]'}
 
@@ -331,7 +331,7 @@ def test_rows_that_fail_one_by_one_are_the_clients() -> None:
     with both(runtime, plan={"weight": 1.0}) as (running, _):
         response = plain.post(running.url + V2_PATH, json=v2_body([row(1), row(2)]))
         assert response.status_code == 422
-        assert report(running).candidate_failed_rows == 0
+        assert report(running).candidate_failed_rows == 1
 
 
 def test_the_candidate_authenticates_the_client_itself(tmp_path: Path) -> None:

@@ -38,12 +38,12 @@ def test_times_are_kept_by_rows_rounded_up_to_a_power_of_two(batches: list[tuple
         (RequestResult({}, {}), 0),
         (ModelFailed("it"), 3),
         (RuntimeLost("it"), 3),
-        (InvalidRequest("it"), 0),
+        (InvalidRequest("it"), 3),
         (Draining("it"), 0),
-        (RowsFailed([RowError(0, 422, "no"), RowError(2, 500, "no")]), 1),
+        (RowsFailed([RowError(0, 422, "no"), RowError(2, 500, "no")]), 2),
     ],
 )
-def test_rows_fail_by_the_servers_fault_only(outcome: Outcome, failed: int) -> None:
+def test_rows_without_a_result_have_failed(outcome: Outcome, failed: int) -> None:
     counts = RolloutCounts()
     pending = request(3)
     counts.record_outcomes([(pending, outcome)])
