@@ -95,11 +95,10 @@ def sign(work: Workspace) -> None:
     Raises:
         Skipped: this machine has no identity to sign with.
     """
-    if not {"ACTIONS_ID_TOKEN_REQUEST_URL", "SIGSTORE_ID_TOKEN"} & set(os.environ):
+    if not {"ACTIONS_ID_TOKEN_REQUEST_URL", "SIGSTORE_IDENTITY_TOKEN"} & set(os.environ):
         raise Skipped(
-            "no identity: CI signs with its workflow's token. To sign here, set SIGSTORE_ID_TOKEN to the output of"
-            " `sigstore get-identity-token`"
+            "no identity: CI signs with its workflow's token. To sign here, set SIGSTORE_IDENTITY_TOKEN to the"
+            " output of `sigstore get-identity-token`"
         )
-    token = os.environ.get("SIGSTORE_ID_TOKEN")
     files = [str(path) for path in work.artifacts() if path.suffix != ".json" or path.name == PROVENANCE]
-    run([program("sigstore"), "sign", *(["--identity-token", token] if token else []), *files])
+    run([program("sigstore"), "sign", *files])

@@ -65,9 +65,9 @@ def test_provenance_names_artifacts_source_and_builder() -> None:
 
 
 def test_without_an_identity_nothing_is_signed(work: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ACTIONS_ID_TOKEN_REQUEST_URL", "SIGSTORE_ID_TOKEN"):
+    for name in ("ACTIONS_ID_TOKEN_REQUEST_URL", "SIGSTORE_IDENTITY_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(Skipped, match="SIGSTORE_ID_TOKEN"):
+    with pytest.raises(Skipped, match="SIGSTORE_IDENTITY_TOKEN"):
         sign(work)
 
 
