@@ -168,8 +168,9 @@ def study(
     most = device_per_s / outcome.offered_per_s if outcome.offered_per_s else math.inf
     progress("the optimum")
     best = _best_in_time(requests, service)
-    factor = largest(bears, most)
-    capacity_per_s = _rate(factor, outcome)
+    # The search ends early for a slow trace; rounding may exceed the limit of the devices.
+    factor = min(largest(bears, most), most)
+    capacity_per_s = device_per_s if factor == most < math.inf else _rate(factor, outcome)
     return StudyResult(
         outcome,
         capacity_per_s,
