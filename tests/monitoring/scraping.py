@@ -29,7 +29,11 @@ def scrape_config(monitor: Json, targets: Path, interval: str) -> Json:
             {"target_label": "job", "replacement": f"{namespace}/{name}"},
             {"target_label": "endpoint", "replacement": endpoint["port"]},
             *(
-                {"source_labels": rule["sourceLabels"], "target_label": rule["targetLabel"]}
+                {
+                    "source_labels": rule["sourceLabels"],
+                    "target_label": rule["targetLabel"],
+                    **{name: rule[name] for name in ("regex", "replacement") if name in rule},
+                }
                 for rule in endpoint.get("relabelings", ())
             ),
         ],
