@@ -8,10 +8,7 @@ from msgspec import Struct, ValidationError, convert, to_builtins
 
 from shoal_operator.children.observation import dig
 from shoal_schema.fields.declaring import Json
-from shoal_schema.resource import GROUP
-
-COMMAND_ANNOTATION = f"{GROUP}/rollout"
-"""On the resource: a user's command about a rollout, such as ``promote 0123456789``."""
+from shoal_schema.resource.rollout import COMMAND_ANNOTATION, RolloutCommand
 
 
 class RolloutPhase(StrEnum):
@@ -28,19 +25,11 @@ class RolloutPhase(StrEnum):
     FAILED = "Failed"
 
 
-class Verb(StrEnum):
-    """What a user wants to do with a rollout."""
-
-    PROMOTE = "promote"
-    PAUSE = "pause"
-    ABORT = "abort"
-
-
 @dataclass(frozen=True, slots=True)
 class Command:
     """A user's command about one candidate."""
 
-    verb: Verb
+    verb: RolloutCommand
     revision: str
     """The candidate that it is about: a command never applies to a later one."""
 
@@ -50,7 +39,7 @@ class Command:
         text = dig(resource, "metadata", "annotations", COMMAND_ANNOTATION, default="")
         verb, _, revision = str(text).strip().partition(" ")
         try:
-            return cls(Verb(verb), revision.strip())
+            return cls(RolloutCommand(verb), revision.strip())
         except ValueError:
             return None
 

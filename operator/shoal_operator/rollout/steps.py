@@ -13,11 +13,11 @@ from enum import StrEnum
 from msgspec import structs
 
 from shoal_operator.rollout.findings import VerdictCause, candidate_rows
-from shoal_operator.rollout.progress import Command, RolloutPhase, RolloutProgress, Verb
+from shoal_operator.rollout.progress import Command, RolloutPhase, RolloutProgress
 from shoal_operator.rollout.verdict import StepProgress, Verdict, VerdictState, judge
 from shoal_schema.interfaces.rollout import RolloutReport
 from shoal_schema.resource.conditions import Reason, Status
-from shoal_schema.resource.rollout import OnFailure, RolloutSpec, RolloutStep, RolloutStrategy, steps_of
+from shoal_schema.resource.rollout import OnFailure, RolloutCommand, RolloutSpec, RolloutStep, RolloutStrategy, steps_of
 
 _IDLE_S = 60.0
 """A step without rows for this long is reported as waiting for requests."""
@@ -138,7 +138,7 @@ def decide(situation: Situation) -> Decision:
     # The stable pods are being replaced: by this revision, or by another one whose predecessor is wanted again.
     if before and before.phase is RolloutPhase.PROMOTING and newest in (before.candidate, before.stable):
         return _promoting(now)
-    if _commands(now, Verb.PROMOTE):
+    if _commands(now, RolloutCommand.PROMOTE):
         return _promoting(now)
     if now.obstacle:
         return _held(now, RolloutPhase.WAITING, Reason.CANDIDATE_UNSUPPORTED, now.obstacle)
@@ -147,7 +147,7 @@ def decide(situation: Situation) -> Decision:
     if _has_failed(now):
         assert before is not None
         return _failed(now, before.verdict, Reason(before.reason or Reason.CANDIDATE_FAILED))
-    if _commands(now, Verb.ABORT):
+    if _commands(now, RolloutCommand.ABORT):
         return _failed(now, f"a user aborted the rollout of revision {newest}", Reason.CANDIDATE_FAILED)
     # Another candidate leaves first, so that pods of one revision alone have its name.
     if now.candidate.revision not in ("", newest):
@@ -156,7 +156,7 @@ def decide(situation: Situation) -> Decision:
     return _compare(now, _continued(now))
 
 
-def _commands(now: Situation, verb: Verb) -> bool:
+def _commands(now: Situation, verb: RolloutCommand) -> bool:
     """Return whether a user's command about this candidate has this verb."""
     return now.command == Command(verb, now.newest)
 
@@ -190,7 +190,7 @@ def _promoting(now: Situation) -> Decision:
     before = now.progress or RolloutProgress(RolloutPhase.PROMOTING)
     continues = now.candidate.revision == now.newest
     weight = before.weight if continues else 0
-    by_user = ", as a user commanded" if _commands(now, Verb.PROMOTE) else ""
+    by_user = ", as a user commanded" if _commands(now, RolloutCommand.PROMOTE) else ""
     problem = f". It does not progress: {now.stable_problem}" if now.stable_problem else ""
     text = f"the stable pods are being replaced by those of revision {now.newest}{by_user}{problem}"
     # Until the pods are replaced, the revision that they had may be applied again at once.
@@ -242,7 +242,7 @@ def _has_failed(now: Situation) -> bool:
 def _failed(now: Situation, sentence: str, reason: Reason, verdict: Verdict | None = None) -> Decision:
     """Return the decision for a candidate that failed: no rows, and no pods unless they are to be kept."""
     kept = now.rollout.on_failure is OnFailure.PAUSE and now.candidate.revision == now.newest
-    kept = kept and not _commands(now, Verb.ABORT)
+    kept = kept and not _commands(now, RolloutCommand.ABORT)
     before = now.progress
     text = f"{sentence.removesuffix('.')}. The stable revision {now.stable} serves all requests"
     return Decision(
@@ -299,7 +299,7 @@ def _compare(now: Situation, progress: RolloutProgress) -> Decision:
         return _failed(now, verdict.sentence, reason, verdict)
     progress = structs.replace(progress, verdict=verdict.sentence, figures=verdict.figures)
     passed = verdict.state is VerdictState.STEP_PASSED and now.candidate.ready
-    if passed and not _commands(now, Verb.PAUSE):
+    if passed and not _commands(now, RolloutCommand.PAUSE):
         if progress.step >= progress.steps:
             return _promoting(replace(now, progress=progress))
         progress = structs.replace(progress, step=progress.step + 1, since=now.now, rows_before=_rows(now))
@@ -328,7 +328,7 @@ def _in_step(now: Situation, progress: RolloutProgress, verdict: Verdict | None)
     step = _step(now, progress)
     share = max(step.weight or 0, step.shadow or 0)
     replicas = max(1, math.ceil(now.stable_replicas * share / 100)) if now.stable_replicas else 0
-    paused = _commands(now, Verb.PAUSE)
+    paused = _commands(now, RolloutCommand.PAUSE)
     rows = _rows(now) - progress.rows_before if now.reports else 0
     where = f"step {progress.step} of {progress.steps} ({_shares(step)})"
     if paused:

@@ -12,12 +12,12 @@ from shoal_operator.loop.workqueue import Outcome
 from shoal_operator.manifests.desired import CANDIDATE, DEPLOYMENT, Child
 from shoal_operator.manifests.labels import REVISION_ANNOTATION
 from shoal_operator.rollout.plans import Found
-from shoal_operator.rollout.progress import COMMAND_ANNOTATION
 from shoal_operator.rollout.report_sums import NO_REPORT
 from shoal_operator.rollout.steps import Reports
 from shoal_schema.fields.declaring import Json
 from shoal_schema.interfaces.rollout import OutputCounts, RolloutReport
 from shoal_schema.resource.conditions import ConditionType
+from shoal_schema.resource.rollout import COMMAND_ANNOTATION
 from tests.operator.fakes import FakeCluster, FoundOfCandidates, new_year, reconciler_of
 from tests.operator.samples import DEFAULTS, MINIMAL, service, with_fields
 from tests.operator.worlds import healthy

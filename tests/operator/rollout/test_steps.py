@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from shoal_operator.rollout.judging import age_s, written
-from shoal_operator.rollout.progress import Command, RolloutPhase, RolloutProgress, Verb
+from shoal_operator.rollout.progress import Command, RolloutPhase, RolloutProgress
 from shoal_operator.rollout.report_sums import NO_REPORT
 from shoal_operator.rollout.steps import Care, Decision, ObservedCandidate, Reports, Situation, decide
 from shoal_schema.fields.declaring import Json
 from shoal_schema.interfaces.rollout import RolloutReport
 from shoal_schema.resource.conditions import Reason
-from shoal_schema.resource.rollout import OnFailure, RolloutSpec, RolloutStep, RolloutStrategy
+from shoal_schema.resource.rollout import OnFailure, RolloutCommand, RolloutSpec, RolloutStep, RolloutStrategy
 from tests.operator.fakes import new_year
 from tests.operator.rollout.rollouts import agreeing, differing
 
@@ -97,7 +97,7 @@ class World:
 
     def _is_approved(self) -> bool:
         passed = self.report is not None and self.report.shadowed_rows >= 200 and self.candidate == self.newest
-        commanded = self.command == Command(Verb.PROMOTE, self.newest)
+        commanded = self.command == Command(RolloutCommand.PROMOTE, self.newest)
         return self.stable in (None, self.newest) or passed or commanded or self.newest in self.approved
 
     def rest(self) -> Decision:
@@ -112,7 +112,7 @@ class World:
 
 
 EDITS = st.sampled_from("abc").map(lambda revision: ("newest", revision))
-COMMANDS = st.one_of(st.none(), st.builds(Command, st.sampled_from(Verb), st.sampled_from("abc")))
+COMMANDS = st.one_of(st.none(), st.builds(Command, st.sampled_from(RolloutCommand), st.sampled_from("abc")))
 ACTIONS = st.one_of(
     EDITS,
     COMMANDS.map(lambda command: ("command", command)),
