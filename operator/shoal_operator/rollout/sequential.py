@@ -101,8 +101,8 @@ def evidence_of_excess(candidate: Events, noise: Events, tolerated: float) -> fl
     for _ in range(50):
         share = (low + high) / 2
         beyond = tolerated + share
-        slope = (candidate.rows - candidate.events) / (1.0 - beyond) - candidate.events / beyond
-        slope += (noise.rows - noise.events) / (1.0 - share) - noise.events / share
+        slope = _per_share(candidate.rows - candidate.events, 1.0 - beyond) - _per_share(candidate.events, beyond)
+        slope += _per_share(noise.rows - noise.events, 1.0 - share) - _per_share(noise.events, share)
         low, high = (low, share) if slope > 0 else (share, high)
     return candidate.evidence(tolerated + low) + noise.evidence(low)
 
@@ -132,6 +132,11 @@ def evidence_of_slowdown(candidate: Times, stable: Times, log_ratio: float) -> f
 
 def _log_beta(a: float, b: float) -> float:
     return lgamma(a) + lgamma(b) - lgamma(a + b)
+
+
+def _per_share(count: float, share: float) -> float:
+    """Return a count divided by a share; 0 of nothing, although the share may be rounded to 0 then."""
+    return count / share if count else 0.0
 
 
 def _times_log(count: float, share: float) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from math import inf, log
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shoal_operator.rollout.sequential import (
@@ -122,6 +122,9 @@ def test_chance_coincidences_do_not_make_rows_dependent() -> None:
     repeats=st.integers(0, 10_000),
     tolerated=st.sampled_from([0.0, 0.001, 0.05, 1.0]),
 )
+# Every row of the candidate disagrees, and so do nearly all repeated rows.
+@example(rows=6, events=6, repeated=2375, repeats=2256, tolerated=0.05)
+@example(rows=6, events=6, repeated=20, repeats=19, tolerated=0.0)
 def test_noise_only_weakens_the_evidence(rows: int, events: int, repeated: int, repeats: int, tolerated: float) -> None:
     candidate = Events(rows, min(rows, events))
     beyond_noise = evidence_of_excess(candidate, Events(repeated, min(repeated, repeats)), tolerated)
