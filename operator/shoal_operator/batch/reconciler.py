@@ -140,11 +140,7 @@ class BatchReconciler:
                 raise
             logger.warning("event=write_failed service=%s kind=%s error=%s", key, kind.kind, error)
             failed = write_rejected(Failure(kind, error.code, error.message))
-        replicas = [
-            Replica(pod["metadata"]["uid"], pod["status"]["podIP"], pod["metadata"]["name"])
-            for pod in pods
-            if runs(pod, BATCH) and dig(pod, "status", "podIP")
-        ]
+        replicas = [Replica.of(pod) for pod in pods if runs(pod, BATCH) and dig(pod, "status", "podIP")]
         # Pods of a RayJob serve no progress.
         read = replicas if kind == JOB else []
         left_s = self._progresses.remaining_s(key)

@@ -127,7 +127,7 @@ def plan_changes(target: Target, children: Mapping[Child, Json]) -> Changes:
     # Without the name of the headless Service, the pods must not be configured to use it.
     taken: list[Conflict] = []
     headless = children.get(PEERS)
-    if headless is not None and target.finds_peers and not _is_own(headless, target):
+    if headless is not None and target.finds_peers and not is_own(headless, target):
         conflict = _conflict(PEERS, headless, target)
         taken = [] if conflict.stale else [conflict]
     desired = desired_objects(replace(target, peers_name_taken=bool(taken)))
@@ -141,7 +141,7 @@ def plan_changes(target: Target, children: Mapping[Child, Json]) -> Changes:
             actions += [Delete(kind, name, live["metadata"]["uid"]), Apply(kind, desired[kind], None)]
         # An orphan is adopted by the write of its owner reference; only the activator's endpoints are ever deleted.
         elif live is not None and not (
-            _is_own(live, target) if kind in desired or kind == ENDPOINT_SLICE else is_owned(live, target.uid)
+            is_own(live, target) if kind in desired or kind == ENDPOINT_SLICE else is_owned(live, target.uid)
         ):
             # Report a taken EndpointSlice before the service needs it to scale to zero.
             needed = kind in desired or (kind == ENDPOINT_SLICE and target.hosting is not None)
@@ -169,7 +169,7 @@ def _yields(kind: Child, live: Json) -> bool:
     return kind.role is Role.STABLE and owner.get("kind") == KIND and live["metadata"]["name"] in names
 
 
-def _is_own(live: Json, target: Target) -> bool:
+def is_own(live: Json, target: Target) -> bool:
     """Return whether the service owns an object, or may adopt it."""
     return is_owned(live, target.uid) or is_orphan(live, SERVICE_LABEL, target.name)
 

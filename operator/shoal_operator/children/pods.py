@@ -61,6 +61,11 @@ def template_hash(holder: Json) -> str | None:
     return hash_text
 
 
+def deployed_hash(deployment: Json) -> str | None:
+    """Return the template hash of a Deployment's pods; None for an empty object."""
+    return template_hash(dig(deployment, "spec", "template", default={}))
+
+
 def unready_containers(pods: Iterable[Json]) -> list[str]:
     """Return the names of containers that are not ready, each once."""
     waiting = (pod for pod in pods if not is_leaving(pod) and not is_ready(pod))

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from shoal_operator.children.changes import Conflict, release_slice
 from shoal_operator.children.observation import Failure, Key, Observation, dig
-from shoal_operator.children.pods import template_hash
+from shoal_operator.children.pods import deployed_hash
 from shoal_operator.cluster.interface import Cluster
 from shoal_operator.errors import ApiError
 from shoal_operator.loop.records import Records
@@ -216,8 +216,8 @@ class Reconciler:
         obstacles: list[Conflict | Failure] = [*plan.changes.conflicts, *failures]
         graph_states: Mapping[str, GraphState] = {}
         if target.graph is not None:
-            newest = template_hash(dig(observation.owned(DEPLOYMENT), "spec", "template", default={}))
-            graph_states = self._graphs.latest(key, running_replicas(observation.pods, newest))
+            running = running_replicas(observation.pods, deployed_hash(observation.owned(DEPLOYMENT)))
+            graph_states = self._graphs.latest(key, running)
         load = self._records.find(key, LoadState) or LoadState()
         left = self._records.get(key, WriteLimits).is_paused(REPLICAS, replicas_request(resource), self._clock())
         return Evidence(

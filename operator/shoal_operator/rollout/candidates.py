@@ -4,19 +4,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from shoal_operator.children.changes import Apply, Changes, Merge
-from shoal_operator.children.observation import Observation, dig, is_orphan, is_owned
-from shoal_operator.children.pods import find_problem, is_leaving, is_ready, runs, template_hash
+from shoal_operator.children.changes import Apply, Changes, Merge, is_own
+from shoal_operator.children.observation import Observation, dig
+from shoal_operator.children.pods import deployed_hash, find_problem, is_leaving, is_ready, runs, template_hash
 from shoal_operator.manifests.containers import PROXY, REVISION
 from shoal_operator.manifests.deployment import spec_annotations
 from shoal_operator.manifests.desired import CANDIDATE, CANDIDATE_CHILDREN, CANDIDATE_POLICY, DEPLOYMENT, SERVICE
-from shoal_operator.manifests.labels import REVISION_ANNOTATION, SERVICE_LABEL, SPEC_HASH_ANNOTATION, digest
+from shoal_operator.manifests.labels import REVISION_ANNOTATION, SPEC_HASH_ANNOTATION, digest
 from shoal_operator.manifests.revisions import changed_parts, revision_of, stored_pod_spec, with_pod_spec
 from shoal_operator.manifests.target import Target
 from shoal_operator.rollout.plans import Assignment, Found, RolloutPod, make_plan
 from shoal_operator.rollout.progress import Command, RolloutProgress
 from shoal_operator.rollout.steps import Care, Decision, ObservedCandidate, Situation, decide
-from shoal_operator.rollout.upgrade import is_pending
+from shoal_operator.rollout.upgrade import has_spec, is_pending
 from shoal_operator.scaling.service_cache import Replica
 from shoal_schema.fields.declaring import Json, as_json
 from shoal_schema.interfaces.rollout import RolloutPlan
@@ -167,11 +167,8 @@ def _stable(newest: Target, observation: Observation) -> tuple[str | None, Infer
 
 def _has_spec(live: Json, newest: Target, resource: Json) -> bool:
     """Return whether a Deployment of an older release has the newest spec."""
-    stored = dig(live, "metadata", "annotations", SPEC_HASH_ANNOTATION)
-    if stored is None:
-        return bool(dig(resource, "status", "observedGeneration") == dig(resource, "metadata", "generation"))
-    hashes = (spec_annotations(replace(newest, peers_name_taken=taken)) for taken in (False, True))
-    return stored in [each[SPEC_HASH_ANNOTATION] for each in hashes]
+    annotations = (spec_annotations(replace(newest, peers_name_taken=taken)) for taken in (False, True))
+    return has_spec(live, [each[SPEC_HASH_ANNOTATION] for each in annotations], resource)
 
 
 def _obstacle(newest: Target, observation: Observation, spec: InferenceServiceSpec | None) -> str:
@@ -184,8 +181,7 @@ def _obstacle(newest: Target, observation: Observation, spec: InferenceServiceSp
     for kind in CANDIDATE_CHILDREN:
         live = observation.children.get(kind)
         needed = newest.restricted or kind != CANDIDATE_POLICY
-        own = live and (is_owned(live, newest.uid) or is_orphan(live, SERVICE_LABEL, newest.name))
-        if live and needed and not own:
+        if live and needed and not is_own(live, newest):
             name = live["metadata"]["name"]
             return f"{kind.kind} {name} exists and has another owner. Delete it, or promote the new spec"
     if spec is None:
@@ -245,7 +241,7 @@ def _unready_s(pod: Json, age_s: Callable[[str], float]) -> float:
 
 def _newest_pods(observation: Observation) -> list[Json]:
     """Return the stable pods of their Deployment's template."""
-    newest = template_hash(dig(observation.owned(DEPLOYMENT), "spec", "template", default={}))
+    newest = deployed_hash(observation.owned(DEPLOYMENT))
     return [pod for pod in observation.pods if template_hash(pod) == newest]
 
 
@@ -257,7 +253,7 @@ def _terms(rollout: RolloutSpec) -> str:
 def _proxies(pods: tuple[Json, ...]) -> list[tuple[Replica, str]]:
     """Return the pods whose proxy runs, each with its revision."""
     return [
-        (Replica(pod["metadata"]["uid"], pod["status"]["podIP"], pod["metadata"]["name"]), _revision(pod))
+        (Replica.of(pod), _revision(pod))
         for pod in pods
         if dig(pod, "status", "podIP") and (is_ready(pod) or runs(pod, PROXY))
     ]

@@ -64,10 +64,7 @@ def plan_stays(
         metadata = pod["metadata"]
         grace_s = metadata.get("deletionGracePeriodSeconds") or 0
         left_s = until_s(metadata["deletionTimestamp"]) - min(drain_time_s(target), grace_s / 2)
-        return StayRequest(
-            Replica(pod["metadata"]["uid"], pod["status"]["podIP"], pod["metadata"]["name"]),
-            min(most_s, max(0, int(left_s))) if helps else 0,
-        )
+        return StayRequest(Replica.of(pod), min(most_s, max(0, int(left_s))) if helps else 0)
 
     # Pods that are being deleted and whose proxy still runs.
     deleted = [pod for pod in pods if dig(pod, "metadata", "deletionTimestamp") is not None]

@@ -4,7 +4,7 @@ A service whose spec changes is upgraded with that change. Other services keep t
 with limited concurrency. Upgrades pause while a service that was ready before its upgrade is not ready after it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -13,7 +13,7 @@ from msgspec import structs
 from shoal_operator.children.changes import Changes, plan_changes
 from shoal_operator.children.conditions import find
 from shoal_operator.children.observation import Key, dig
-from shoal_operator.children.pods import template_hash
+from shoal_operator.children.pods import deployed_hash
 from shoal_operator.manifests.containers import PROXY, RUNTIME
 from shoal_operator.manifests.deployment import spec_annotations
 from shoal_operator.manifests.desired import Child
@@ -102,17 +102,18 @@ def is_pending(body: Json, live: Json, resource: Json) -> bool:
 
     Replicas and scaling are no change of the spec.
     """
-    if _template_of(body) == _template_of(live):
+    if deployed_hash(body) == deployed_hash(live):
         return False
+    return has_spec(live, [dig(body, "metadata", "annotations", SPEC_HASH_ANNOTATION)], resource)
+
+
+def has_spec(live: Json, hashes: Sequence[str], resource: Json) -> bool:
+    """Return whether a Deployment was written for a spec with one of these hashes."""
     spec_hash = dig(live, "metadata", "annotations", SPEC_HASH_ANNOTATION)
     # An older release wrote no hash; then the spec is the same if the status is about its current generation.
     if spec_hash is None:
         return bool(dig(resource, "status", "observedGeneration") == dig(resource, "metadata", "generation"))
-    return bool(spec_hash == dig(body, "metadata", "annotations", SPEC_HASH_ANNOTATION))
-
-
-def _template_of(deployment: Json) -> str | None:
-    return template_hash(dig(deployment, "spec", "template", default={}))
+    return spec_hash in hashes
 
 
 def with_images(target: Target, images: Mapping[str, str]) -> Target:
@@ -144,6 +145,6 @@ def keep_pods(target: Target, children: Mapping[Child, Json], deployment: Json, 
     """
     changes = plan_changes(with_images(target, kept), children)
     body = changes.deployment
-    if body is None or _template_of(body) == _template_of(deployment):
+    if body is None or deployed_hash(body) == deployed_hash(deployment):
         return changes
     return changes.keeping_pods(deployment, target.replicas, spec_annotations(target))

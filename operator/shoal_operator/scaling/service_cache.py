@@ -48,6 +48,11 @@ class Replica:
     address: str
     name: str = ""
 
+    @classmethod
+    def of(cls, pod: Json) -> "Replica":
+        """Return a pod that has an address."""
+        return cls(pod["metadata"]["uid"], pod["status"]["podIP"], pod["metadata"]["name"])
+
 
 @dataclass(slots=True)
 class CachedService:
@@ -119,11 +124,7 @@ class CachedService:
 def running_replicas(pods: Iterable[Json], newest: str | None) -> tuple[Replica, ...]:
     """Return the running pods of the template with the hash ``newest``."""
     found = (pod for pod in pods if template_hash(pod) == newest and not is_leaving(pod) and runs(pod, PROXY))
-    return tuple(
-        Replica(pod["metadata"]["uid"], pod["status"]["podIP"], pod["metadata"]["name"])
-        for pod in found
-        if dig(pod, "status", "podIP")
-    )
+    return tuple(Replica.of(pod) for pod in found if dig(pod, "status", "podIP"))
 
 
 def scaled_service(spec: InferenceServiceSpec, metadata: Json) -> ScaledService | None:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from shoal_operator.children.changes import Conflict
 from shoal_operator.children.observation import Failure, Observation, dig
-from shoal_operator.children.pods import Problem, find_problem, is_leaving, template_hash
+from shoal_operator.children.pods import Problem, deployed_hash, find_problem, is_leaving, template_hash
 from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.manifests.target import Target
 from shoal_operator.models.resolution import ModelResolution
@@ -103,7 +103,7 @@ class Evidence:
     def new_pods(self) -> list[Json]:
         """Pods of the newest template that are not stopping."""
         # The hash distinguishes pods of the newest template from older ones.
-        newest = template_hash(dig(self.deployment, "spec", "template", default={}))
+        newest = deployed_hash(self.deployment)
         pods = self.observation.pods
         return [pod for pod in pods if template_hash(pod) == newest and not is_leaving(pod)]
 
