@@ -7,6 +7,7 @@ from functools import partial
 from typing import Protocol
 
 from shoal_operator.children.observation import Key, Observation
+from shoal_operator.cluster.api_time import age_s, timestamp
 from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.manifests.origin import with_source
 from shoal_operator.manifests.revisions import spec_of_pods
@@ -15,7 +16,6 @@ from shoal_operator.manifests.target import Hosting, Target
 from shoal_operator.models.resolution import ModelResolution
 from shoal_operator.policy.allowed import not_allowed
 from shoal_operator.rollout.candidates import CandidatePlan, plan_candidate
-from shoal_operator.rollout.judging import age_s, written
 from shoal_operator.rollout.plans import Assignment, Found
 from shoal_operator.rollout.progress import RolloutProgress
 from shoal_operator.rollout.upgrading import Plan, Upgrading
@@ -143,7 +143,7 @@ class Planner:
             newest,
             observation,
             partial(self.judging.found, key),
-            now=written(now),
+            now=timestamp(now),
             age_s=partial(age_s, now),
             registry=self.names.registry,
         )

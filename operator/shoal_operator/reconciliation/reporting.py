@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from shoal_operator.children.events import ServiceEvent, make_event
 from shoal_operator.children.observation import Key, dig
+from shoal_operator.cluster.api_time import timestamp
 from shoal_operator.cluster.interface import Cluster
 from shoal_operator.errors import ApiError
 from shoal_operator.loop.records import Records
@@ -55,7 +56,7 @@ class StatusWriter:
 
     def now(self) -> str:
         """Return the current time in the API's format."""
-        return self._utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return timestamp(self._utc_now())
 
     async def write(self, key: Key, resource: Json, status: Json) -> bool:
         """Write the status if it changed.

@@ -16,6 +16,7 @@ import aiohttp
 import msgspec
 
 from shoal_operator.children.observation import Key
+from shoal_operator.cluster.api_time import age_s, timestamp
 from shoal_operator.loop.records import Records
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.rollout.plans import Assignment, Found, RolloutPod
@@ -23,7 +24,7 @@ from shoal_operator.rollout.report_sums import add_reports
 from shoal_operator.rollout.steps import Decision, Reports, decide
 from shoal_operator.scaling.service_cache import Replica
 from shoal_schema.fields.addresses import TcpAddress
-from shoal_schema.interfaces.headers import INSTANCE
+from shoal_schema.interfaces.headers import ADMIN, INSTANCE
 from shoal_schema.interfaces.rollout import MAX_BYTES, PATH, RolloutPlan, RolloutReport
 
 logger = logging.getLogger(__name__)
@@ -211,7 +212,7 @@ class Judging:
                 responds=found.responds,
                 quiet=found.quiet,
                 reports=found.reports,
-                now=written(self._utc_now()),
+                now=timestamp(self._utc_now()),
                 age_s=partial(age_s, self._utc_now()),
             )
         )
@@ -221,19 +222,6 @@ class Judging:
         if new != known or is_stale:
             rollout.woken, rollout.woken_s = new, now_s
             self._mark(key, 0.0)
-
-
-def written(now: datetime.datetime) -> str:
-    """Return a time in the API's format."""
-    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def age_s(now: datetime.datetime, time: str) -> float:
-    """Return the seconds since a time of the API; 0 for an invalid one."""
-    try:
-        return (now - datetime.datetime.fromisoformat(time)).total_seconds()
-    except (ValueError, TypeError):
-        return 0.0
 
 
 def _essence(decision: Decision) -> tuple[object, ...]:
@@ -289,7 +277,7 @@ async def _put(session: aiohttp.ClientSession, replica: Replica, plan: RolloutPl
     """
     url = f"http://{TcpAddress(replica.address, port)}{PATH}"
     headers = {
-        "x-shoal-admin": "1",
+        ADMIN: "1",
         INSTANCE: replica.uid,
         "content-type": "application/json",
         # No compression, so that the size limit holds for the decoded body too.

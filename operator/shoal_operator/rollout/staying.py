@@ -13,7 +13,7 @@ from shoal_operator.loop.records import Records
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.rollout.stays import StayRequest
 from shoal_schema.fields.addresses import TcpAddress
-from shoal_schema.interfaces.headers import INSTANCE
+from shoal_schema.interfaces.headers import ADMIN, INSTANCE
 from shoal_schema.interfaces.stay import PATH
 
 logger = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class StaySender:
     async def _post(self, stay: StayRequest) -> bool:
         """Send a request to keep serving or to stop; return whether the pod accepted it."""
         url = f"http://{TcpAddress(stay.replica.address, self.port)}{PATH}"
-        headers = {"x-shoal-admin": "1", INSTANCE: stay.replica.uid}
+        headers = {ADMIN: "1", INSTANCE: stay.replica.uid}
         try:
             async with (
                 aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=False) as http,

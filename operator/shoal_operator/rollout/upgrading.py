@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from shoal_operator.children.changes import Changes, plan_changes
 from shoal_operator.children.observation import Key, Observation, dig, key_of
+from shoal_operator.cluster.api_time import timestamp
 from shoal_operator.cluster.interface import Cluster
 from shoal_operator.errors import ApiError
 from shoal_operator.loop.records import Records
@@ -168,7 +169,7 @@ class Upgrading:
         """Start an upgrade. The status is written first, so that it survives a restart of the operator."""
         # Occupies a slot at once, before the status is written.
         self._records.put(key, replace(state, phase=Phase.RUNNING))
-        upgrade = Upgrade(self._utc_now().strftime("%Y-%m-%dT%H:%M:%SZ"), state.ready == Status.TRUE)
+        upgrade = Upgrade(timestamp(self._utc_now()), state.ready == Status.TRUE)
         status = {**dig(resource, "status", default={}), "upgrade": upgrade.as_status()}
         try:
             stored = await self._cluster.apply_status(resource, status)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from shoal_operator.children.events import make_event
 from shoal_operator.children.observation import Key
+from shoal_operator.cluster.api_time import timestamp
 from shoal_operator.cluster.interface import Cluster
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.loop.records import Records
@@ -56,7 +57,7 @@ class ReplicaWriter:
             service.record_write(known, replicas)
         news = scaling_event(known.targets, known.replicas, replicas, why)
         try:
-            await cluster.post_event(make_event(resource, news, self._utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")))
+            await cluster.post_event(make_event(resource, news, timestamp(self._utc_now())))
         except (ApiError, NotLeadingError) as error:
             # The condition contains the same, so a lost Event is acceptable.
             logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)

@@ -11,9 +11,10 @@ import pytest
 from aiohttp import web
 
 from shoal_operator.children.observation import Key
+from shoal_operator.cluster.api_time import age_s, timestamp
 from shoal_operator.loop.records import Records
 from shoal_operator.manifests.desired import CANDIDATE, DEPLOYMENT
-from shoal_operator.rollout.judging import JudgedRollout, Judging, age_s, written
+from shoal_operator.rollout.judging import JudgedRollout, Judging
 from shoal_operator.rollout.plans import Assignment, RolloutPod, make_plan
 from shoal_operator.rollout.progress import RolloutPhase, RolloutProgress
 from shoal_operator.rollout.steps import ObservedCandidate, Situation, decide
@@ -83,7 +84,7 @@ class Pods:
             candidate=ObservedCandidate(revision="b", ready=1),
             responds=False,
             quiet=False,
-            now=written(new_year()),
+            now=timestamp(new_year()),
             age_s=partial(age_s, new_year()),
         )
         plan = make_plan(CANARY, revision, weight, 10) if revision else RolloutPlan()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from shoal_operator.rollout.judging import age_s, written
+from shoal_operator.cluster.api_time import age_s, timestamp
 from shoal_operator.rollout.progress import Command, RolloutPhase, RolloutProgress
 from shoal_operator.rollout.report_sums import NO_REPORT
 from shoal_operator.rollout.steps import Care, Decision, ObservedCandidate, Reports, Situation, decide
@@ -70,7 +70,7 @@ class World:
             responds=self.heard,
             quiet=quiet,
             reports=Reports(self.report, NO_REPORT) if self.report and self.candidate == self.newest else None,
-            now=written(self.now),
+            now=timestamp(self.now),
             age_s=partial(age_s, self.now),
         )
         made = decide(situation)
