@@ -34,7 +34,7 @@ from shoal.wire.responses import json_body, partial_results
 from shoal.wire.retrying import may_retry
 from shoal.wire.signature import Signature, parse_signature
 from shoal_schema.fields.redaction import redacted_value
-from shoal_schema.interfaces.headers import PRIORITY, TIMEOUT_MS
+from shoal_schema.interfaces.headers import LOWEST_PRIORITY, PRIORITY, TIMEOUT_MS
 from shoal_schema.process.arguments import run_arguments
 from shoal_schema.process.logs import configure
 from shoal_schema.wire.datatypes import Array, bfloat16_to_float32, float32_to_bfloat16
@@ -47,7 +47,6 @@ from shoal_schema.wire.engine_messages import (
     EngineReady,
 )
 
-LOWEST_PRIORITY = "9"
 TIMEOUT_S = 60.0
 TOO_LARGE = 413
 TIMES_RUN = 3
@@ -75,7 +74,7 @@ class Service:
 
     def compute(self, batch: EngineBatch) -> BatchDone | BatchFailed:
         """Send a batch to the service, with retries; return its results or its final error."""
-        headers = {PRIORITY: LOWEST_PRIORITY, TIMEOUT_MS: str(int(1000 * TIMEOUT_S))}
+        headers = {PRIORITY: str(LOWEST_PRIORITY), TIMEOUT_MS: str(int(1000 * TIMEOUT_S))}
         # The engine has BF16 as bits, the client as float32.
         bits = {each.name for each in self._signature.inputs if each.datatype == "BF16"}
         inputs = {name: bfloat16_to_float32(x) if name in bits else x for name, x in batch.inputs.items()}

@@ -21,7 +21,7 @@ from shoal.benching.samples import sample
 from shoal.benching.steps import PARTS, LoadStep, Run, limit_ms, percentile, summarize
 from shoal.client import Client
 from shoal.compilation import UNCOMPILED
-from shoal.discovery import admin_url, find_model
+from shoal.discovery import POD_ADMIN_PORT, admin_url, find_model
 from shoal.errors import InvalidInput, ServerFailed
 from shoal.exchange import base_url, trusted
 from shoal.files import given_item, plain
@@ -33,7 +33,6 @@ from shoal_schema.fields.redaction import redacted_value
 from shoal_schema.interfaces.bounds import Bound
 from shoal_schema.interfaces.metrics import ROWS
 
-POD_ADMIN_PORT = 9090
 STEPS = 10
 """Steps that share the time; a step with too few requests takes longer."""
 MIN_STEP_S = 0.5

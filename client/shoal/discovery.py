@@ -12,6 +12,8 @@ import msgspec
 from shoal.directory import directories_in_use
 from shoal.serving.errors import LocalError
 
+POD_ADMIN_PORT = 9090
+"""Admin port of a proxy in a pod."""
 ENTRY = "server.json"
 MAX_ENTRY_BYTES = 1 << 20
 PASS_URL = "Start one with `shoal serve PATH`, or pass the URL of a server"

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, TypeVar
 import httpx
 import msgspec
 
+from shoal.discovery import POD_ADMIN_PORT
 from shoal.errors import ConnectionFailed, ServerFailed, ShoalError
 from shoal.exchange import base_url
 from shoal.serving.errors import LocalError
@@ -27,7 +28,6 @@ from shoal_schema.interfaces import fleet, load
 
 TIMEOUT_S: Final = 5.0
 OPERATOR_PORT: Final = 8082
-POD_ADMIN_PORT: Final = 9090
 _OPERATORS: Final = "app.kubernetes.io/name=shoal,app.kubernetes.io/component=operator"
 _What = TypeVar("_What")
 _FORWARDING: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")

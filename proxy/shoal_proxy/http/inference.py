@@ -53,6 +53,7 @@ from shoal_schema.interfaces.headers import (
     FORWARDED,
     INSTANCE,
     LOAD_FORMAT,
+    LOWEST_PRIORITY,
     PRIORITY,
     REQUEST_ID,
     REVISION,
@@ -62,14 +63,10 @@ from shoal_schema.interfaces.headers import (
     TRACESTATE,
 )
 from shoal_schema.interfaces.metrics import RejectionReason
-from shoal_schema.interfaces.protocols import HTTP
+from shoal_schema.interfaces.protocols import HTTP, SHADOW_LABEL
 
 logger = logging.getLogger(__name__)
 
-SHADOW_LABEL = "shadow"
-"""Label in metrics, instead of the protocol, of batches that run here for comparison only."""
-SHADOW_LEVEL = 9
-"""The lowest priority."""
 _REVISION_LINE = f"{REVISION}: %b\r\n".encode()
 CHALLENGE = b"www-authenticate: Bearer\r\n"
 _ACCEPTED_CODINGS = b"accept-encoding: %b\r\n" % CODINGS
@@ -399,7 +396,7 @@ class Inference:
             lane = LaneKey(share, int(priority) if priority else 0)
         shadow = _SHADOW in headers
         if shadow:
-            lane = LaneKey(lane.share, SHADOW_LEVEL)
+            lane = LaneKey(lane.share, LOWEST_PRIORITY)
         trace: dict[str, str] | None = None
         for name, text in _TRACED:
             value = headers.get(name)

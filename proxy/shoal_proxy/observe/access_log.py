@@ -17,6 +17,7 @@ from shoal_proxy.observe.timing import batch_rows
 from shoal_proxy.observe.tracer import GONE
 from shoal_proxy.tracing.sampling import ShareSampler
 from shoal_schema.interfaces.headers import REQUEST_ID
+from shoal_schema.interfaces.protocols import SHADOW_LABEL
 from shoal_schema.process.log_lines import word
 
 RING: Final = 4096
@@ -142,7 +143,7 @@ class AccessLog:
             entry.batch_rows = batch_rows(pending.timing)
             entry.revision = pending.revision
             if pending.shadow:
-                entry.protocol = "shadow"
+                entry.protocol = SHADOW_LABEL
         if authenticated is not None:
             entry.client_name = authenticated.name[:_MAX_TEXT]
         # The writer's thread empties the ring. When it is slow, entries are dropped rather than requests delayed.

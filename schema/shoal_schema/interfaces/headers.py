@@ -14,7 +14,8 @@ TIMEOUT_MS: Final = "x-request-timeout-ms"
 HEADER_LENGTH: Final = "inference-header-content-length"
 """Length of the JSON before the binary tensors of a body, in bytes."""
 PRIORITY: Final = "x-shoal-priority"
-"""Priority, 0 (first) to 9."""
+"""Priority, 0 (first) to `LOWEST_PRIORITY`."""
+LOWEST_PRIORITY: Final = 9
 # Responses, and requests between replicas.
 EXECUTED: Final = "x-shoal-executed"
 """On errors: whether the model may have run, ``no`` or ``maybe``."""

@@ -190,6 +190,8 @@ HTTP: Final = ProtocolTable(
     ClientProtocol("rerank", "Cohere, Jina", infer=("/v1/rerank", "/v2/rerank"), any_model=False),
 )
 """The protocols that share the HTTP port."""
+SHADOW_LABEL: Final = "shadow"
+"""Label, instead of the protocol's, of batches that a candidate runs for comparison only."""
 GRPC_SERVICE: Final = "inference.GRPCInferenceService"
 GRPC: Final = ClientProtocol(
     "grpc",
