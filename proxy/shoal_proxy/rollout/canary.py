@@ -81,21 +81,21 @@ class CanaryTraffic:
         ended: RemoteOutcome,
     ) -> None:
         self._pods.end(link, number)
+        self._pods.record_outcome(link, pending.rows, ended)
         end = ended.end
-        hung = end is ForwardingOutcome.LATE and not ended.status
-        # A pod that hangs gets one request at a time from now on.
-        link.peer.record_outcome(pending.rows, ForwardingOutcome.LOST if hung else end, time.monotonic())
         if end is ForwardingOutcome.CANCELLED and not pending.may_have_run:
             self.on_ended()  # its client has disconnected
             return
         outcome = ended.outcome or _error(end)
-        not_run = ended.outcome is None and not pending.may_have_run
-        if not not_run or ended.status in INVALID_ROWS:
-            counts.record_candidate(pending.rows, outcome if not not_run else ModelFailed("rejected"))
+        may_have_run = ended.outcome is not None or pending.may_have_run
+        if may_have_run:
+            counts.record_candidate(pending.rows, outcome)
+        elif ended.status in INVALID_ROWS:
+            counts.record_candidate(pending.rows, ModelFailed("rejected"))
         failed = not isinstance(outcome, RequestResult) and failed_rows(outcome, pending.rows) > 0
         if pending.resolved:
             pass  # its client has disconnected
-        elif not_run or (failed and self._idempotent and end is not ForwardingOutcome.CANCELLED):
+        elif not may_have_run or (failed and self._idempotent and end is not ForwardingOutcome.CANCELLED):
             counts.returned_requests += 1
             self.on_returned(pending)
         else:

@@ -13,11 +13,12 @@ import time
 from collections.abc import Collection
 from typing import Final
 
-from shoal_proxy.balance.peers import MAX_REPORT_AGE_S, Peer, choose_peer
+from shoal_proxy.balance.peers import MAX_REPORT_AGE_S, ForwardingOutcome, Peer, choose_peer
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.pending import BatchKey
 from shoal_proxy.certificate import Certificate
 from shoal_proxy.dispatch.link import ModelLink
+from shoal_proxy.dispatch.remote_requests import RemoteOutcome
 from shoal_proxy.dispatch.replicas import RemoteReplicas, ReplicaLink
 from shoal_proxy.dispatch.runtime_connection import ResponseMemory
 from shoal_proxy.dispatch.upstream import Upstream
@@ -153,6 +154,12 @@ class CandidatePods:
         del begun_s[number]
         if not begun_s:
             del self._begun_s[link.peer]
+
+    def record_outcome(self, link: ReplicaLink, rows: int, ended: RemoteOutcome) -> None:
+        """Record how a request ended, which decides whether its pod gets further ones."""
+        # A pod that hangs gets one request at a time from now on.
+        hung = ended.end is ForwardingOutcome.LATE and not ended.status
+        link.peer.record_outcome(rows, ForwardingOutcome.LOST if hung else ended.end, time.monotonic())
 
     def close(self) -> None:
         """Close the connections to all pods."""

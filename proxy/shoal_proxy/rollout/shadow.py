@@ -30,7 +30,7 @@ from shoal_proxy.rollout.counts import RolloutCounts
 from shoal_proxy.rollout.repeats import POLL_S, RepeatSchedule
 from shoal_proxy.rollout.share import ExactShare
 from shoal_proxy.settings import Settings
-from shoal_schema.interfaces.headers import SHADOW
+from shoal_schema.interfaces.headers import LOWEST_PRIORITY, SHADOW
 from shoal_schema.interfaces.rollout import RolloutPlan
 from shoal_schema.resource.traffic import RowChecks
 from shoal_schema.wire.datatypes import DATATYPES, Array
@@ -46,7 +46,7 @@ _BYTES_SHARE: Final = 4
 _LARGER: Final = 4
 _OTHER_BYTES: Final = 1 << 16
 """A response of the candidate may be so many times as large as the stable result, and so many bytes more."""
-_LOWEST: Final = LaneKey(level=9)
+_LOWEST: Final = LaneKey(level=LOWEST_PRIORITY)
 _MARK: Final = {SHADOW.encode(): b"1"}
 
 
@@ -173,8 +173,7 @@ class ShadowTraffic:
             outcome = await future
         finally:
             self._pods.end(link, number)
-        hung = outcome.end is ForwardingOutcome.LATE and not outcome.status
-        link.peer.record_outcome(batch.rows, ForwardingOutcome.LOST if hung else outcome.end, time.monotonic())
+        self._pods.record_outcome(link, batch.rows, outcome)
         if outcome.outcome is None and not pending.may_have_run and outcome.status not in INVALID_ROWS:
             completed.counts.dropped_batches += 1
             return None
