@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Protocol, Self
 
 from shoal.serving.supervision import Exit, cause, exit_message, is_exit_line, is_final
-from shoal_schema.process.child_process import module_command
+from shoal_schema.process.child_process import kill_session, module_command
 from shoal_schema.process.restarts import Backoff, after_exit
 
 TAIL_BYTES = 32768
@@ -80,8 +80,7 @@ class Process:
 
     def kill(self) -> None:
         """Kill the process and its children."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+        kill_session(self.pid)
 
 
 class Output(asyncio.SubprocessProtocol):

@@ -13,7 +13,6 @@ import re
 import signal
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +24,7 @@ from shoal_runtime.settings import Settings
 from shoal_schema.fields.addresses import Address
 from shoal_schema.interfaces.instances import PRECISION, instance_address
 from shoal_schema.interfaces.metrics import DEVICE_MEMORY
-from shoal_schema.process.child_process import module_command
+from shoal_schema.process.child_process import kill_session, module_command
 from shoal_schema.process.restarts import Backoff, after_exit
 from shoal_schema.resource.runtime import Precision
 
@@ -148,7 +147,7 @@ class _Instances:
             process = await self._start(number)
             code = await process.wait()
             # Processes that the model has started hold the instance's sockets.
-            _kill_group(process)
+            kill_session(process.pid)
             if self._stopping.is_set():
                 return 0
             if code in FINAL and all(each.returncode is not None for each in self._processes.values()):
@@ -216,15 +215,9 @@ class _Instances:
         _, late = await asyncio.wait(kept, timeout=self._settings.process.shutdown_timeout_s + KILL_MARGIN_S)
         for process in self._processes.values():
             if process.returncode is None:
-                _kill_group(process)
+                kill_session(process.pid)
         if late:
             await asyncio.wait(late)
-
-
-def _kill_group(process: asyncio.subprocess.Process) -> None:
-    """Kill an instance and the processes that it has started."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _private_bytes(pid: int) -> int | None:

@@ -1,7 +1,6 @@
 """Client of an engine process, which runs the model for the batch program."""
 
 import logging
-import os
 import shlex
 import signal
 import socket
@@ -9,13 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Final
 
 from shoal_runtime.errors import EXIT_DEVICE_LOST
 from shoal_runtime.offline.errors import JobError
 from shoal_schema.fields.redaction import redacted
+from shoal_schema.process.child_process import kill_session
 from shoal_schema.wire.engine_messages import EngineBatch, EngineFailed, EngineReady, Message
 
 ENDED_AT_ONCE: Final = 3
@@ -115,9 +114,7 @@ class EngineProcess:
             return
         if self.connection is not None:
             self.connection.close()
-        # The whole session, with processes that the model's code started.
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        kill_session(self._process.pid)
         self._process.wait()
 
     def _how(self) -> str:

@@ -56,7 +56,7 @@ def answer(**given: Any) -> Handler:
 
 
 class Pods:
-    """Pods at one address, told apart by their uids, and the loop that asks them."""
+    """Pods at one address, which their uids distinguish, and the loop that sends them plans."""
 
     judging: Judging
 
