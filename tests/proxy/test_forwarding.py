@@ -30,6 +30,7 @@ from tests.calls import (
     v2_body,
 )
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor
+from tests.listening import listening
 
 TIME_MS = 800
 IN_TIME = {"x-request-timeout-ms": str(TIME_MS)}
@@ -127,35 +128,12 @@ class FakePeer:
         finally:
             writer.close()
 
-    @contextmanager
-    def listening(self) -> Iterator[str]:
-        """Listen on a loop of its own; give where."""
-        started: Future[tuple[str, Callable[[], object]]] = Future()
-
-        async def run() -> None:
-            server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
-            stop = asyncio.Event()
-            loop = asyncio.get_running_loop()
-            address = "{}:{}".format(*server.sockets[0].getsockname()[:2])
-            started.set_result((address, lambda: loop.call_soon_threadsafe(stop.set)))
-            await stop.wait()
-            server.close()
-
-        thread = threading.Thread(target=lambda: asyncio.run(run()), name="peer")
-        thread.start()
-        address, stop = started.result(20)
-        try:
-            yield address
-        finally:
-            stop()
-            thread.join(20)
-
 
 @contextmanager
 def with_peer(act: Act, promise: bytes = b"0.001") -> Iterator[tuple[RunningProxy, FakePeer]]:
     """Run a replica whose peer is not what it says."""
     peer = FakePeer(act, promise)
-    with peer.listening() as address, replica(address) as running:
+    with listening(peer.serve) as address, replica(address) as running:
         yield running, peer
 
 

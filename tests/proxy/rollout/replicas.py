@@ -1,10 +1,8 @@
 """A stable replica and a candidate, and the plans that an operator would send."""
 
 import asyncio
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +12,7 @@ import orjson
 from shoal_schema.interfaces.rollout import PATH, RolloutPlan, RolloutReport
 from tests import plain
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor
+from tests.listening import listening
 
 STABLE, CANDIDATE = "aaaa", "bbbb"
 ADMIN = {"x-shoal-admin": "1"}
@@ -136,29 +135,6 @@ class HostileCandidate:
         finally:
             writer.close()
 
-    @contextmanager
-    def listening(self) -> Iterator[str]:
-        """Listen on a loop of its own; give where."""
-        started: Future[tuple[str, Callable[[], object]]] = Future()
-
-        async def run() -> None:
-            server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
-            stop = asyncio.Event()
-            loop = asyncio.get_running_loop()
-            address = "{}:{}".format(*server.sockets[0].getsockname()[:2])
-            started.set_result((address, lambda: loop.call_soon_threadsafe(stop.set)))
-            await stop.wait()
-            server.close()
-
-        thread = threading.Thread(target=lambda: asyncio.run(run()), name="hostile")
-        thread.start()
-        address, stop = started.result(20)
-        try:
-            yield address
-        finally:
-            stop()
-            thread.join(20)
-
 
 async def read_body(reader: asyncio.StreamReader, head: bytes) -> bytes:
     """Return the body of a request."""
@@ -170,7 +146,7 @@ def with_hostile(
     hostile: HostileCandidate, *, plan: dict[str, Any], usable: int = 1, **settings: Any
 ) -> Iterator[RunningProxy]:
     """Run a stable replica whose candidate is not what it says."""
-    with hostile.listening() as address, stable(address, **settings) as running:
+    with listening(hostile.serve) as address, stable(address, **settings) as running:
         send_plan(running, candidate=CANDIDATE, **plan)
         if usable:
             until_usable(running, usable)
