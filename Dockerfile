@@ -21,8 +21,8 @@ COPY constraints.txt /build/
 ENV PIP_CONSTRAINT=/build/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf python3 -m venv /build && /build/bin/pip install cyclonedx-bom uv
 
-# Third-party packages without unused files: tests, debug symbols, and bytecode of the Kubernetes client's thousands of
-# unused models.
+# Third-party packages without unused files: tests, debug symbols, NumPy's Fortran tool and type stubs, and bytecode of the
+# Kubernetes client's thousands of unused models.
 FROM tools AS packages
 # Empty: pip's default torch, which from PyPI includes CUDA. Else uv's --torch-backend: cpu, cu128, cu130.
 ARG CUDA
@@ -32,7 +32,8 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf python3 -m venv --without-pi
     && if [ -n "${CUDA}" ] && grep -q ^torch /build/requirements.txt; then /build/bin/uv pip install --no-cache --no-deps \
         --torch-backend="${CUDA}" --python /opt/shoal/bin/python "$(grep ^torch== /build/constraints.txt)"; fi \
     && /build/bin/pip --python /opt/shoal/bin/python install --requirement /build/requirements.txt \
-    && find /opt/shoal -type d \( -name tests -o -path '*/kubernetes/*client/*/__pycache__' \) -prune -exec rm -r {} + \
+    && find /opt/shoal -type d \( -name tests -o -path '*/numpy/f2py' -o -path '*/kubernetes/*client/*/__pycache__' \) -prune -exec rm -r {} + \
+    && find /opt/shoal -path '*/numpy/*' -name '*.pyi' -delete \
     && find /opt/shoal -name '*.cpython-*.so' -exec sh -c '! readelf -SW "$1" | grep -q debug_info || strip --strip-debug "$1"' - {} \;
 
 # The component, compiled or not: only its own directory and the schema are copied.
