@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from shoal_local.api_client import NODES, PODS, ApiClient, UnreachableError, read_kubeconfig
+from shoal_local.api_client import ApiClient, UnreachableError, read_kubeconfig
 from shoal_local.apiserver.errors import ApiError
 from shoal_local.installing import READY_S, StartError, chart_directory, install
 from shoal_local.kubelet.records import Models, known_pods, read_json
@@ -149,7 +149,7 @@ class Cluster:
             return False
         try:
             async with self._client() as client:
-                await client.list(NODES)
+                await client.list("Node")
         except (ApiError, UnreachableError):
             return False
         return True
@@ -158,7 +158,7 @@ class Cluster:
         """Return whether the kubelet responds; its Node object may be outdated."""
         try:
             async with self._client() as client:
-                node = await client.find(NODES, "", NODE)
+                node = await client.find("Node", "", NODE)
             if node is None or "daemonEndpoints" not in node.get("status", {}):
                 return False
             port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
@@ -234,7 +234,7 @@ class Cluster:
 
         async def pods() -> list[Object]:
             async with self._client() as client:
-                return list((await client.list(PODS))["items"])
+                return list((await client.list("Pod"))["items"])
 
         try:
             return facts | {"pods": pod_counts(asyncio.run(pods()))}

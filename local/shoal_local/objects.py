@@ -28,6 +28,16 @@ def condition(obj: Object, kind: str) -> Object | None:
     return next((dict(c) for c in conditions if c["type"] == kind), None)
 
 
+def make_condition(kind: str, status: str, reason: str, message: str, since: str) -> Object:
+    """Return a status condition of type ``kind``; ``since`` is the time of its last transition."""
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
+
+
+def other_conditions(obj: Object, kind: str) -> list[Object]:
+    """Return the status conditions of other types than ``kind``."""
+    return [c for c in (obj.get("status") or {}).get("conditions") or [] if c["type"] != kind]
+
+
 def is_deleting(obj: Object) -> bool:
     """Return whether the object is being deleted."""
     return bool(obj["metadata"].get("deletionTimestamp"))

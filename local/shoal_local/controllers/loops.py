@@ -7,17 +7,7 @@ from pathlib import Path
 
 import click
 
-from shoal_local.api_client import (
-    DEPLOYMENTS,
-    ENDPOINT_SLICES,
-    JOBS,
-    NODES,
-    PODS,
-    REPLICA_SETS,
-    SERVICES,
-    ApiClient,
-    read_kubeconfig,
-)
+from shoal_local.api_client import ApiClient, read_kubeconfig
 from shoal_local.apiserver.errors import ApiError
 from shoal_local.controllers.changes import Action, Changes, Create, Delete, Patch, PostEvent
 from shoal_local.controllers.deployments import plan_deployment
@@ -28,18 +18,25 @@ from shoal_local.controllers.replica_sets import plan_replica_set
 from shoal_local.controllers.scheduling import place
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer
-from shoal_local.objects import Key, Object, condition, controller_of, has_ended, key_of, owned_by, timestamp
+from shoal_local.objects import (
+    Key,
+    Object,
+    condition,
+    controller_of,
+    has_ended,
+    key_of,
+    make_condition,
+    other_conditions,
+    owned_by,
+    timestamp,
+)
 from shoal_local.processes import run_part
 from shoal_local.workqueue import WorkQueue
 from shoal_schema.process.arguments import FILE
 
 
 class CreateRejectedError(Exception):
-    """The API server rejected an object that a controller created."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+    """The API server rejected an object that a controller created; the message is the server's."""
 
 
 class Executor:
@@ -48,7 +45,7 @@ class Executor:
     def __init__(self, client: ApiClient, recorder: EventRecorder, informers: list[Informer]) -> None:
         self._client = client
         self._recorder = recorder
-        self._informers = {i.resource.kind: i for i in informers}
+        self._informers = {i.kind: i for i in informers}
 
     async def execute(self, changes: Changes) -> None:
         """Execute the actions in order.
@@ -67,7 +64,7 @@ class Executor:
                     await self._patch(action, latest)
                 case Delete(obj):
                     informer = self._informers[obj["kind"]]
-                    left = await self._client.delete(informer.resource, obj)
+                    left = await self._client.delete(obj)
                     same = left is not None and left.get("metadata", {}).get("uid") == obj["metadata"]["uid"]
                     # Finalizers or a grace period keep the object for now.
                     if left is not None and same and left["metadata"].get("deletionTimestamp"):
@@ -78,11 +75,11 @@ class Executor:
     async def _create(self, obj: Object) -> None:
         informer = self._informers[obj["kind"]]
         try:
-            made = await self._client.create(informer.resource, obj)
+            made = await self._client.create(obj)
         except ApiError as error:
             if error.reason == "AlreadyExists" and "name" in obj["metadata"]:
                 # An earlier process created it, and the watch has not delivered it yet.
-                made = await self._client.get(informer.resource, *key_of(obj))
+                made = await self._client.get(obj["kind"], *key_of(obj))
             elif error.code in (403, 422):
                 raise CreateRejectedError(error.message) from error
             else:
@@ -103,7 +100,7 @@ class Executor:
         version = latest.get(uid, obj)["metadata"]["resourceVersion"]
         # With a version the API server rejects a patch of an object that has changed.
         meta = {**patch.get("metadata", {}), "resourceVersion": version}
-        made = await self._client.patch(informer.resource, obj, {**patch, "metadata": meta}, subresource=subresource)
+        made = await self._client.patch(obj, {**patch, "metadata": meta}, subresource=subresource)
         latest[uid] = made
         meta = made["metadata"]
         if meta.get("deletionTimestamp") and not meta.get("deletionGracePeriodSeconds") and not meta.get("finalizers"):
@@ -117,13 +114,13 @@ class Sources:
     """The informers of all kinds that controllers read; the caller runs them."""
 
     def __init__(self, client: ApiClient) -> None:
-        self.deployments = Informer(client, DEPLOYMENTS)
-        self.replica_sets = Informer(client, REPLICA_SETS)
-        self.jobs = Informer(client, JOBS)
-        self.pods = Informer(client, PODS)
-        self.services = Informer(client, SERVICES)
-        self.slices = Informer(client, ENDPOINT_SLICES)
-        self.nodes = Informer(client, NODES)
+        self.deployments = Informer(client, "Deployment")
+        self.replica_sets = Informer(client, "ReplicaSet")
+        self.jobs = Informer(client, "Job")
+        self.pods = Informer(client, "Pod")
+        self.services = Informer(client, "Service")
+        self.slices = Informer(client, "EndpointSlice")
+        self.nodes = Informer(client, "Node")
         workloads = [self.deployments, self.replica_sets, self.jobs, self.pods]
         self.all = [*workloads, self.services, self.slices, self.nodes]
 
@@ -143,13 +140,13 @@ class OwnerLoop:
         self._owned = owned
         self._executor = executor
         self._plan = plan
-        self.queue = WorkQueue(owners.resource.plural, self._reconcile)
+        self.queue = WorkQueue(owners.kind, self._reconcile)
         owners.listen(lambda obj: self.queue.mark(key_of(obj)))
         owned.listen(self._on_owned)
 
     def _on_owned(self, obj: Object) -> None:
         owner = controller_of(obj)
-        if owner is not None and owner["kind"] == self._owners.resource.kind:
+        if owner is not None and owner["kind"] == self._owners.kind:
             self.queue.mark((obj["metadata"]["namespace"], owner["name"]))
 
     async def _reconcile(self, key: Key) -> float | None:
@@ -162,7 +159,7 @@ class OwnerLoop:
             await self._executor.execute(changes)
         except CreateRejectedError as refused:
             # Retried with a back-off.
-            event = PostEvent(owner, "Warning", "FailedCreate", f"Error creating: {refused.message}")
+            event = PostEvent(owner, "Warning", "FailedCreate", f"Error creating: {refused}")
             await self._executor.execute(Changes([event, *self._after_rejection(owner, owned, refused)]))
             raise
         return changes.requeue_s
@@ -177,7 +174,7 @@ class ReplicaSetLoop(OwnerLoop):
 
     def _after_rejection(self, owner: Object, owned: list[Object], refused: CreateRejectedError) -> list[Action]:
         """State the reason in the ReplicaSet's status too."""
-        failed = plan_replica_set(owner, owned, datetime.now(UTC), failure=refused.message)
+        failed = plan_replica_set(owner, owned, datetime.now(UTC), failure=str(refused))
         return [action for action in failed.actions if isinstance(action, Patch)]
 
 
@@ -280,12 +277,11 @@ class SchedulerLoop:
         meta = {part: pod["metadata"][part] for part in ("name", "namespace", "uid")}
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
-        pods = self._sources.pods
-        await self._client.create(pods.resource, binding, "binding")
-        bound = await self._client.find(pods.resource, meta["namespace"], meta["name"])
+        await self._client.post("Pod", binding, "binding")
+        bound = await self._client.find("Pod", meta["namespace"], meta["name"])
         if bound is not None:
             # The next reconciliation must see that the node's resources are taken.
-            pods.record(bound)
+            self._sources.pods.record(bound)
         message = f"Successfully assigned {meta['namespace']}/{meta['name']} to {node}"
         self._recorder.post(pod, "Normal", "Scheduled", message)
         return None
@@ -294,19 +290,10 @@ class SchedulerLoop:
         known = condition(pod, "PodScheduled")
         if known is not None and known.get("message") == message:
             return
-        now = timestamp(datetime.now(UTC))
-        unschedulable = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": message,
-            "lastTransitionTime": known["lastTransitionTime"] if known else now,
-            "lastProbeTime": None,
-        }
-        others = [c for c in pod["status"].get("conditions") or [] if c != known]
-        patch = {"status": {"conditions": [*others, unschedulable]}}
-        pods = self._sources.pods
-        pods.record(await self._client.patch(pods.resource, pod, patch, subresource="status"))
+        since = known["lastTransitionTime"] if known else timestamp(datetime.now(UTC))
+        unschedulable = make_condition("PodScheduled", "False", "Unschedulable", message, since)
+        patch = {"status": {"conditions": [*other_conditions(pod, "PodScheduled"), unschedulable]}}
+        self._sources.pods.record(await self._client.patch(pod, patch, subresource="status"))
         self._recorder.post(pod, "Warning", "FailedScheduling", message)
 
 

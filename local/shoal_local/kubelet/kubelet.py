@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shoal_local.api_client import PODS, STRATEGIC_PATCH, ApiClient, UnreachableError
+from shoal_local.api_client import STRATEGIC_PATCH, ApiClient, UnreachableError
 from shoal_local.apiserver.errors import ApiError
 from shoal_local.informer import Informer
 from shoal_local.kubelet.container_spec import make_container_spec
@@ -146,7 +146,7 @@ class PodWorker:
             # Publish the final status, delete the pod from the API, and free its resources.
             await self._publish()
             if self._erased_at is None:
-                await self._machine.client.delete(PODS, self.pod, grace_s=0)
+                await self._machine.client.delete(self.pod, grace_s=0)
             self.release()
             self._record.remove()
             remove_volumes(self.uid)
@@ -175,8 +175,8 @@ class PodWorker:
         machine = self._machine
         try:
             found = await machine.referenced_objects.objects_for(self.pod)
-            context = Context(self.pod, self._address, machine.host_ip, lambda plural, name: found.get((plural, name)))
-            await self._volumes.prepare(found, context)
+            context = Context(self.pod, self._address, machine.host_ip, found)
+            await self._volumes.prepare(context)
             directory = self._record.run(name, container.next_attempt)
             content = make_container_spec(container.member, context, machine, self._volumes, directory)
         except (UnknownImageError, BadTableError) as error:
@@ -256,7 +256,7 @@ class PodWorker:
             # The uid rejects the patch for a later pod of this name.
             patch = {"metadata": {"uid": self.uid}, "status": status}
             patched = await self._machine.client.patch(
-                PODS, self.pod, patch, subresource="status", content_type=STRATEGIC_PATCH
+                self.pod, patch, subresource="status", content_type=STRATEGIC_PATCH
             )
         except ApiError as error:
             # The pod was deleted, or replaced by another one of this name.
@@ -285,7 +285,7 @@ class Kubelet:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         # False until earlier pods are adopted: changes before that are part of the first list.
         self._begun = False
-        self.pods = Informer(client, PODS, fieldSelector=f"spec.nodeName={machine.node_name}")
+        self.pods = Informer(client, "Pod", fieldSelector=f"spec.nodeName={machine.node_name}")
         self.pods.listen(self._on_pod)
 
     async def run(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from shoal_local.api_client import ENDPOINT_SLICES, SERVICES, ApiClient, read_kubeconfig
+from shoal_local.api_client import ApiClient, read_kubeconfig
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer
 from shoal_local.objects import Object
@@ -109,7 +109,7 @@ class Forwarder:
     """A TCP listener on the address of every service in the network."""
 
     def __init__(self, client: ApiClient, recorder: EventRecorder, network: IPv4Network = LOOPBACK) -> None:
-        self.informers = [Informer(client, SERVICES), Informer(client, ENDPOINT_SLICES)]
+        self.informers = [Informer(client, "Service"), Informer(client, "EndpointSlice")]
         self._recorder = recorder
         self._network = network
         self._routes: dict[ListenAddress, Route] = {}

@@ -112,40 +112,43 @@ class Resource:
 
 EVENTS = "/events"
 _RBAC = "rbac.authorization.k8s.io"
-_EXTENSIONS = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
+_EXTENSIONS = "apiextensions.k8s.io"
+_PACKAGES = {"": "io.k8s.api.core", _EXTENSIONS: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions"}
 
 
-def _core(kind: str, plural: str, short: str = "", subresources: str = "", **more: Any) -> Resource:
-    return _in("", kind, plural, short, subresources, definition=f"io.k8s.api.core.v1.{kind}", **more)
+def definition_of(group: str, kind: str) -> str:
+    """Return the name of the OpenAPI definition of a built-in kind."""
+    # Most packages are named after the first label of the group.
+    package = _PACKAGES.get(group) or f"io.k8s.api.{group.partition('.')[0]}"
+    return f"{package}.v1.{kind}"
 
 
 def _in(group: str, kind: str, plural: str, short: str = "", subresources: str = "", **more: Any) -> Resource:
-    named = {"short_names": tuple(short.split()), "subresources": tuple(subresources.split())}
-    # Definitions are named after the first label of the group.
-    definition = f"io.k8s.api.{group.partition('.')[0]}.v1.{kind}"
-    return Resource(group, "v1", kind, plural, **{"definition": definition, **named, **more})
+    named: dict[str, Any] = {"short_names": tuple(short.split()), "subresources": tuple(subresources.split())}
+    return Resource(group, "v1", kind, plural, definition=definition_of(group, kind), **named, **more)
 
 
 # Arguments that several kinds share.
 _CLUSTER: dict[str, Any] = {"namespaced": False}
 _ALL: dict[str, Any] = {"categories": ("all",)}
 _COUNTED: dict[str, Any] = {"generation": True}
+_DEFINING: dict[str, Any] = {"categories": ("api-extensions",), **_CLUSTER, **_COUNTED}
 _INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _EVENT_FIELDS = (*(f"involvedObject.{f}" for f in _INVOLVED), "reason", "type", "source")
 _POD_SPEC = ("nodeName", "restartPolicy", "schedulerName", "serviceAccountName", "hostNetwork")
 _POD_FIELDS = (*(f"spec.{f}" for f in _POD_SPEC), "status.phase", "status.podIP", "status.nominatedNodeName")
 
 BUILTIN: tuple[Resource, ...] = (
-    _core("ConfigMap", "configmaps", "cm"),
-    _core("Endpoints", "endpoints", "ep"),
-    _core("Event", "events", "ev", selectable=_EVENT_FIELDS),
-    _core("Namespace", "namespaces", "ns", "status", selectable=("status.phase",), **_CLUSTER),
-    _core("Node", "nodes", "no", "status", selectable=("spec.unschedulable",), **_CLUSTER),
-    _core("PersistentVolumeClaim", "persistentvolumeclaims", "pvc", "status"),
-    _core("Pod", "pods", "po", "binding eviction log portforward status", selectable=_POD_FIELDS, **_ALL, **_COUNTED),
-    _core("Secret", "secrets", selectable=("type",)),
-    _core("Service", "services", "svc", "status", selectable=("spec.clusterIP", "spec.type"), **_ALL),
-    _core("ServiceAccount", "serviceaccounts", "sa", "token"),
+    _in("", "ConfigMap", "configmaps", "cm"),
+    _in("", "Endpoints", "endpoints", "ep"),
+    _in("", "Event", "events", "ev", selectable=_EVENT_FIELDS),
+    _in("", "Namespace", "namespaces", "ns", "status", selectable=("status.phase",), **_CLUSTER),
+    _in("", "Node", "nodes", "no", "status", selectable=("spec.unschedulable",), **_CLUSTER),
+    _in("", "PersistentVolumeClaim", "persistentvolumeclaims", "pvc", "status"),
+    _in("", "Pod", "pods", "po", "binding eviction log portforward status", selectable=_POD_FIELDS, **_ALL, **_COUNTED),
+    _in("", "Secret", "secrets", selectable=("type",)),
+    _in("", "Service", "services", "svc", "status", selectable=("spec.clusterIP", "spec.type"), **_ALL),
+    _in("", "ServiceAccount", "serviceaccounts", "sa", "token"),
     _in("apps", "Deployment", "deployments", "deploy", "scale status", **_ALL, **_COUNTED),
     _in("apps", "ReplicaSet", "replicasets", "rs", "scale status", selectable=("status.replicas",), **_ALL, **_COUNTED),
     _in("authorization.k8s.io", "SelfSubjectAccessReview", "selfsubjectaccessreviews", verbs=("create",), **_CLUSTER),
@@ -161,25 +164,14 @@ BUILTIN: tuple[Resource, ...] = (
     _in(_RBAC, "ClusterRoleBinding", "clusterrolebindings", **_CLUSTER),
     _in(_RBAC, "Role", "roles"),
     _in(_RBAC, "RoleBinding", "rolebindings"),
-    Resource(
-        "apiextensions.k8s.io",
-        "v1",
-        "CustomResourceDefinition",
-        "customresourcedefinitions",
-        definition=f"{_EXTENSIONS}.CustomResourceDefinition",
-        short_names=("crd", "crds"),
-        categories=("api-extensions",),
-        subresources=("status",),
-        **_CLUSTER,
-        **_COUNTED,
-    ),
+    _in(_EXTENSIONS, "CustomResourceDefinition", "customresourcedefinitions", "crd crds", "status", **_DEFINING),
 )
 BY_KIND = {resource.kind: resource for resource in BUILTIN}
 
 
 _COLUMN: dict[str, Any] = {"type": "string", "format": "", "priority": 0, "description": ""}
 _SCALE_PATHS = ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
-CRDS = "apiextensions.k8s.io/customresourcedefinitions"
+CRDS = f"{_EXTENSIONS}/customresourcedefinitions"
 
 
 def resources_of(crd: Object) -> list[Resource]:

@@ -2,7 +2,7 @@
 
 import jsonpatch
 
-from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid, unsupported_media_type
+from shoal_local.apiserver.errors import ApiError, bad_request, invalid, required_value, unsupported_media_type
 from shoal_local.apiserver.kinds.registry import Resource
 from shoal_local.apiserver.patching.applying import Applier, Manager, apply, read_managers
 from shoal_local.apiserver.patching.merging import merge_patch, strategic_merge
@@ -25,7 +25,6 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 APPLY_PATCHES = (APPLY_PATCH, "application/apply-patch+json")
-MANAGER_REQUIRED = Cause("fieldManager", "Required value: is required for apply patch", "FieldValueRequired")
 
 
 def is_apply(call: Call) -> bool:
@@ -47,7 +46,8 @@ def patch(state: ClusterState, call: Call) -> ApiResponse:
 
 def _apply(state: ClusterState, call: Call, resource: Resource) -> ApiResponse:
     if not call.query.get("fieldManager"):
-        raise invalid("PatchOptions", "meta.k8s.io", "", [MANAGER_REQUIRED])
+        missing = required_value("fieldManager", "is required for apply patch")
+        raise invalid("PatchOptions", "meta.k8s.io", "", [missing])
     config, node = decode_object(call, resource), state.schema(resource)
     if config["metadata"].get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")

@@ -5,17 +5,16 @@ from typing import Any
 from urllib.parse import urlencode
 
 from shoal_local.apiserver.access.rbac import ISSUER, Account, Action, User, make_token
-from shoal_local.apiserver.errors import ApiError, Cause, bad_request, conflict, internal, invalid
+from shoal_local.apiserver.errors import ApiError, bad_request, conflict, internal, invalid, invalid_value
 from shoal_local.apiserver.kinds.registry import Resource
 from shoal_local.apiserver.verbs import access
 from shoal_local.apiserver.verbs.admission import clean, read_as
-from shoal_local.apiserver.verbs.call import ApiResponse, Call, Target, checked, decode_object
+from shoal_local.apiserver.verbs.call import SUCCESS, ApiResponse, Call, Target, checked, decode_object
 from shoal_local.apiserver.verbs.patching import patched
 from shoal_local.apiserver.verbs.state import ClusterState, presented
 from shoal_local.apiserver.verbs.writing import may_be_removed, store_update
-from shoal_local.objects import Object, dig, key_of, timestamp
+from shoal_local.objects import Object, dig, key_of, other_conditions, timestamp
 
-_SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 _MAX_LIFETIME_S = 10 * 365 * 86400
 
 SCALE = Resource("autoscaling", "v1", "Scale", "scale", definition="io.k8s.api.autoscaling.v1.Scale")
@@ -32,12 +31,10 @@ def bind(state: ClusterState, call: Call) -> ApiResponse:
     if assigned := pod["spec"].get("nodeName"):
         name = pod["metadata"]["name"]
         raise conflict("pods/binding", "", name, f'pod {name} is already assigned to node "{assigned}"')
-    status = pod.get("status", {})
-    others = [c for c in status.get("conditions", []) if c["type"] != "PodScheduled"]
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": call.timestamp}
-    bound = {"spec": {**pod["spec"], "nodeName": node}, "status": {**status, "conditions": [*others, scheduled]}}
-    state.write(call, resource, {**pod, **bound})
-    return ApiResponse(_SUCCESS, 201)
+    status = {**pod.get("status", {}), "conditions": [*other_conditions(pod, "PodScheduled"), scheduled]}
+    state.write(call, resource, {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": status})
+    return ApiResponse(SUCCESS, 201)
 
 
 def issue_token(state: ClusterState, call: Call) -> ApiResponse:
@@ -98,8 +95,8 @@ def _store(state: ClusterState, call: Call, scale: Object) -> ApiResponse:
     live = state.existing(resource, call.target)
     replicas = dig(scale, "spec", "replicas") or 0
     if not isinstance(replicas, int) or replicas < 0:
-        message = f"Invalid value: {replicas}: must be greater than or equal to 0"
-        raise invalid("Scale", "autoscaling", call.target.name, [Cause("spec.replicas", message)])
+        negative = invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise invalid("Scale", "autoscaling", call.target.name, [negative])
     path = _steps(resource.scale.spec)
     # Preconditions in the Scale apply to the object.
     version = {k: v for k, v in scale["metadata"].items() if k in ("resourceVersion", "uid")}
