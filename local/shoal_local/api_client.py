@@ -8,7 +8,7 @@ import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import httpx
 import orjson
@@ -48,27 +48,21 @@ def read_kubeconfig(path: Path) -> Connection:
     names, cannot be read.
     """
     document = yaml.safe_load(path.read_text())
-    if not isinstance(document, dict):
-        raise ValueError(f"{path} is not a kubeconfig: expected a mapping")
-    # The current context names a cluster and a user.
-    context = _named(document, "contexts", document.get("current-context", ""), path)["context"]
-    cluster = _named(document, "clusters", context.get("cluster", ""), path)["cluster"]
-    user = _named(document, "users", context.get("user", ""), path)["user"]
-    if "token" not in user:
-        raise ValueError(f"{path}: the user has no token. Other credentials are not supported")
+    try:
+        # By name: each entry of the list "users" has a field "user".
+        contexts, clusters, users = (
+            {entry["name"]: entry[part[:-1]] for entry in document[part]} for part in ("contexts", "clusters", "users")
+        )
+        context = contexts[document["current-context"]]
+        cluster, token = clusters[context["cluster"]], users[context["user"]]["token"]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a kubeconfig with a token: {error!r}") from None
     # Inline data takes precedence over a file, as in kubectl.
     if data := cluster.get("certificate-authority-data"):
         authority = base64.b64decode(data).decode()
     else:
         authority = (path.parent / cluster.get("certificate-authority", "")).read_text()
-    return Connection(cluster["server"], ssl.create_default_context(cadata=authority), user["token"])
-
-
-def _named(document: dict[str, Any], part: str, name: str, path: Path) -> dict[str, Any]:
-    for entry in document.get(part) or []:
-        if entry.get("name") == name:
-            return dict(entry)
-    raise ValueError(f"{path}: {part} has no entry named {name!r}")
+    return Connection(cluster["server"], ssl.create_default_context(cadata=authority), token)
 
 
 MERGE_PATCH = "application/merge-patch+json"

@@ -63,13 +63,8 @@ def make_event(about: Object, kind: str, reason: str, message: str, *, source: O
         "kind": "Event",
         "metadata": {"name": f"{meta['name']}.{zlib.crc32(identity.encode()):08x}", "namespace": space},
         "involvedObject": {
-            "apiVersion": about.get("apiVersion"),
-            "kind": about.get("kind"),
-            "name": meta["name"],
-            "namespace": meta.get("namespace", ""),
-            "uid": meta.get("uid"),
-            "resourceVersion": meta.get("resourceVersion"),
-            **({"fieldPath": about["fieldPath"]} if "fieldPath" in about else {}),
+            **{part: about.get(part) for part in ("apiVersion", "kind", "fieldPath")},
+            **{part: meta.get(part) for part in ("name", "namespace", "uid", "resourceVersion")},
         },
         "reason": reason,
         # The API's limit for the note of an Event.

@@ -40,10 +40,6 @@ class Informer:
         """Call the listener with each object that is added, changed or deleted."""
         self._listeners.append(listener)
 
-    def get(self, namespace: str, name: str) -> Object | None:
-        """Return the cached object, or None."""
-        return self.objects.get((namespace, name))
-
     def within(self, namespace: str) -> list[Object]:
         """Return the cached objects of a namespace."""
         return [obj for (space, _), obj in self.objects.items() if space == namespace]

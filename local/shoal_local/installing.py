@@ -3,7 +3,6 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import cast
 
 import yaml
 
@@ -84,7 +83,8 @@ async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> N
     for body in render(chart):
         if BY_KIND[body["kind"]].namespaced:
             body["metadata"].setdefault("namespace", NAMESPACE)
-        stored = await client.apply(with_address(body, address), FIELD_MANAGER)
+        addressed = json.loads(json.dumps(body).replace(OPERATOR_IP, address))
+        stored = await client.apply(addressed, FIELD_MANAGER)
         # Services precede Deployments, so the address is known when it is needed.
         address = dig(stored, "spec", "clusterIP") or address
     try:
@@ -105,11 +105,6 @@ async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> N
             f"the operator is not available after {ready_s:g} s{causes}\n"
             f"See: kubectl -n {NAMESPACE} describe pods; kubectl -n {NAMESPACE} logs deployment/{RELEASE}-operator"
         ) from None
-
-
-def with_address(body: Object, operator_ip: str) -> Object:
-    """Return an object with the operator's address in place of `OPERATOR_IP`."""
-    return cast(Object, json.loads(json.dumps(body).replace(OPERATOR_IP, operator_ip)))
 
 
 def pod_failures(pods: list[Object]) -> str:

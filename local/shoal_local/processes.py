@@ -59,9 +59,7 @@ class Process:
     def memory_bytes(self) -> int:
         """Return the resident memory, or 0 if the process does not run."""
         pid = self.pid
-        if pid is None:
-            return 0
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) if pid else 0
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def last_output(self, lines: int = 5) -> str:

@@ -11,7 +11,7 @@ from shoal_local.api_client import ApiClient, read_kubeconfig
 from shoal_local.apiserver.errors import ApiError
 from shoal_local.controllers.changes import Action, Changes, Create, Delete, Patch, PostEvent
 from shoal_local.controllers.deployments import plan_deployment
-from shoal_local.controllers.endpoints import SERVICE_NAME, plan_slices, selects
+from shoal_local.controllers.endpoints import plan_slices, selects
 from shoal_local.controllers.job_counts import is_held
 from shoal_local.controllers.jobs import plan_job, release
 from shoal_local.controllers.replica_sets import plan_replica_set
@@ -19,6 +19,7 @@ from shoal_local.controllers.scheduling import place
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer
 from shoal_local.objects import (
+    SERVICE_NAME,
     Key,
     Object,
     condition,
@@ -85,12 +86,13 @@ class Executor:
             else:
                 raise
         else:
-            owner = controller_of(obj) if obj["kind"] == "Pod" else None
-            about = self._informers[owner["kind"]].get(obj["metadata"]["namespace"], owner["name"]) if owner else None
+            owner = controller_of(obj)
             # Only ReplicaSets and Jobs create pods.
-            if about is not None:
-                message = f"Created pod: {made['metadata']['name']}"
-                self._recorder.post(about, "Normal", "SuccessfulCreate", message)
+            if owner is not None and obj["kind"] == "Pod":
+                about = self._informers[owner["kind"]].objects.get((obj["metadata"]["namespace"], owner["name"]))
+                if about is not None:
+                    message = f"Created pod: {made['metadata']['name']}"
+                    self._recorder.post(about, "Normal", "SuccessfulCreate", message)
         informer.record(made)
 
     async def _patch(self, action: Patch, latest: dict[str, Object]) -> None:
@@ -114,15 +116,9 @@ class Sources:
     """The informers of all kinds that controllers read; the caller runs them."""
 
     def __init__(self, client: ApiClient) -> None:
-        self.deployments = Informer(client, "Deployment")
-        self.replica_sets = Informer(client, "ReplicaSet")
-        self.jobs = Informer(client, "Job")
-        self.pods = Informer(client, "Pod")
-        self.services = Informer(client, "Service")
-        self.slices = Informer(client, "EndpointSlice")
-        self.nodes = Informer(client, "Node")
-        workloads = [self.deployments, self.replica_sets, self.jobs, self.pods]
-        self.all = [*workloads, self.services, self.slices, self.nodes]
+        kinds = ("Deployment", "ReplicaSet", "Job", "Pod", "Service", "EndpointSlice", "Node")
+        self.all = [Informer(client, kind) for kind in kinds]
+        self.deployments, self.replica_sets, self.jobs, self.pods, self.services, self.slices, self.nodes = self.all
 
     async def synced(self) -> None:
         """Wait until each informer has its first list."""
@@ -150,7 +146,7 @@ class OwnerLoop:
             self.queue.mark((obj["metadata"]["namespace"], owner["name"]))
 
     async def _reconcile(self, key: Key) -> float | None:
-        owner = self._owners.get(*key)
+        owner = self._owners.objects.get(key)
         if owner is None:
             return None
         owned = owned_by(owner, self._owned.within(key[0]))
@@ -158,24 +154,15 @@ class OwnerLoop:
         try:
             await self._executor.execute(changes)
         except CreateRejectedError as refused:
+            actions: list[Action] = [PostEvent(owner, "Warning", "FailedCreate", f"Error creating: {refused}")]
+            if owner["kind"] == "ReplicaSet":
+                # Its status states the reason too.
+                failed = plan_replica_set(owner, owned, datetime.now(UTC), failure=str(refused))
+                actions += [action for action in failed.actions if isinstance(action, Patch)]
+            await self._executor.execute(Changes(actions))
             # Retried with a back-off.
-            event = PostEvent(owner, "Warning", "FailedCreate", f"Error creating: {refused}")
-            await self._executor.execute(Changes([event, *self._after_rejection(owner, owned, refused)]))
             raise
         return changes.requeue_s
-
-    def _after_rejection(self, owner: Object, owned: list[Object], refused: CreateRejectedError) -> list[Action]:
-        """Return the actions after the API server rejected an object of the owner."""
-        return []
-
-
-class ReplicaSetLoop(OwnerLoop):
-    """The control loop of ReplicaSets."""
-
-    def _after_rejection(self, owner: Object, owned: list[Object], refused: CreateRejectedError) -> list[Action]:
-        """State the reason in the ReplicaSet's status too."""
-        failed = plan_replica_set(owner, owned, datetime.now(UTC), failure=str(refused))
-        return [action for action in failed.actions if isinstance(action, Patch)]
 
 
 class JobLoop(OwnerLoop):
@@ -187,7 +174,7 @@ class JobLoop(OwnerLoop):
             self.queue.mark((obj["metadata"]["namespace"], _job_of(obj)[0]))
 
     async def _reconcile(self, key: Key) -> float | None:
-        job = self._owners.get(*key)
+        job = self._owners.objects.get(key)
         own = (key[1], job["metadata"]["uid"] if job else None)
         # Pods of a deleted Job, possibly of an earlier one with this name, would keep their finalizer forever.
         pods = self._owned.within(key[0])
@@ -221,14 +208,14 @@ class EndpointSliceLoop:
     def _on_pod(self, pod: Object) -> None:
         before = self._last_labels.get(pod["metadata"]["uid"], pod)
         self._last_labels[pod["metadata"]["uid"]] = {"metadata": pod["metadata"]}
-        if self._sources.pods.get(*key_of(pod)) is None:
+        if self._sources.pods.objects.get(key_of(pod)) is None:
             del self._last_labels[pod["metadata"]["uid"]]
         for service in self._sources.services.within(pod["metadata"]["namespace"]):
             if selects(service, pod) or selects(service, before):
                 self.queue.mark(key_of(service))
 
     async def _reconcile(self, key: Key) -> float | None:
-        service = self._sources.services.get(*key)
+        service = self._sources.services.objects.get(key)
         if service is None:
             # The garbage collector deletes its slices.
             return None
@@ -257,7 +244,7 @@ class SchedulerLoop:
     def _on_pod(self, pod: Object) -> None:
         if _is_pending(pod):
             self.queue.mark(key_of(pod))
-        elif has_ended(pod) or self._sources.pods.get(*key_of(pod)) is None:
+        elif has_ended(pod) or self._sources.pods.objects.get(key_of(pod)) is None:
             self._mark_pending()
 
     def _mark_pending(self) -> None:
@@ -266,7 +253,7 @@ class SchedulerLoop:
                 self.queue.mark(key)
 
     async def _reconcile(self, key: Key) -> float | None:
-        pod = self._sources.pods.get(*key)
+        pod = self._sources.pods.objects.get(key)
         if pod is None or not _is_pending(pod):
             return None
         nodes = list(self._sources.nodes.objects.values())
@@ -313,7 +300,7 @@ async def work(kubeconfig: Path) -> None:
         executor = Executor(client, recorder, sources.all)
         loops = (
             OwnerLoop(sources.deployments, sources.replica_sets, executor, plan_deployment),
-            ReplicaSetLoop(sources.replica_sets, sources.pods, executor, plan_replica_set),
+            OwnerLoop(sources.replica_sets, sources.pods, executor, plan_replica_set),
             JobLoop(sources.jobs, sources.pods, executor, plan_job),
             EndpointSliceLoop(sources, executor),
             SchedulerLoop(sources, client, recorder),

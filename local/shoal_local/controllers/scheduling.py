@@ -59,8 +59,7 @@ def unfit_reasons(pod: Object, requests: Amounts, node: Object, free: Amounts) -
     if repelling := [t for t in taints if t["effect"] != "PreferNoSchedule" and not _tolerates(tolerations, t)]:
         key, value = repelling[0]["key"], repelling[0].get("value", "")
         return [f"node(s) had untolerated taint(s) {{{key}: {value}}}"]
-    labels = node["metadata"].get("labels") or {}
-    if any(labels.get(key) != value for key, value in (pod["spec"].get("nodeSelector") or {}).items()):
+    if not (pod["spec"].get("nodeSelector") or {}).items() <= (node["metadata"].get("labels") or {}).items():
         return [AFFINITY]
     # A Counter has 0 of resources that the node does not list.
     short = [name for name, amount in requests.items() if amount > free[name]]

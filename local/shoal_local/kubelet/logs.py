@@ -99,7 +99,7 @@ async def _blocks(directory: Path, wanted: LogQuery) -> AsyncIterator[bytes]:
         await asyncio.sleep(POLL_S)
     if not path.exists():
         return
-    with Tail(path) as tail:
+    with contextlib.closing(Tail(path)) as tail:
         # The shim keeps one rotated file.
         older = directory / "log.1"
         lines = [*(older.read_bytes().splitlines(keepends=True) if older.exists() else []), *tail.more()]
@@ -130,10 +130,8 @@ class Tail:
         self._file = path.open("rb")
         self._part = b""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
     def more(self) -> list[bytes]:

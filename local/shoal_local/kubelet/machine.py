@@ -1,6 +1,7 @@
 """Resources that all pods of a node share: addresses, devices, the image table, and objects from the API."""
 
 import os
+import platform
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,28 +24,23 @@ TOKEN_LIFETIME_S = 365 * 86400
 """A year: tokens are not renewed while a pod runs. A Kubernetes API server may shorten it."""
 
 
-class ReferencedObjects:
-    """A reader of the objects that pods refer to."""
+async def referenced_objects(client: ApiClient, pod: Object) -> Objects:
+    """Return the ConfigMaps and Secrets to which a pod refers."""
+    space = pod["metadata"]["namespace"]
+    # Every pod mounts the certificate of the API server.
+    named = {("ConfigMap", ROOT_CERTIFICATE), *_named_in(pod["spec"])}
+    return {(kind, name): await client.find(kind, space, name) for kind, name in sorted(named)}
 
-    def __init__(self, client: ApiClient) -> None:
-        self._client = client
 
-    async def objects_for(self, pod: Object) -> Objects:
-        """Return the ConfigMaps and Secrets to which a pod refers."""
-        space = pod["metadata"]["namespace"]
-        # Every pod mounts the certificate of the API server.
-        named = {("ConfigMap", ROOT_CERTIFICATE), *_named_in(pod["spec"])}
-        return {(kind, name): await self._client.find(kind, space, name) for kind, name in sorted(named)}
-
-    async def token(self, pod: Object, source: Object) -> str:
-        """Return a token for the pod's service account."""
-        meta = {"name": pod["spec"].get("serviceAccountName") or "default", "namespace": pod["metadata"]["namespace"]}
-        spec: Object = {"expirationSeconds": TOKEN_LIFETIME_S}
-        if source.get("audience"):
-            spec["audiences"] = [source["audience"]]
-        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": meta, "spec": spec}
-        made = await self._client.post("ServiceAccount", request, "token")
-        return str(made["status"]["token"])
+async def account_token(client: ApiClient, pod: Object, source: Object) -> str:
+    """Return a token for the pod's service account; ``source`` is its volume source."""
+    meta = {"name": pod["spec"].get("serviceAccountName") or "default", "namespace": pod["metadata"]["namespace"]}
+    spec: Object = {"expirationSeconds": TOKEN_LIFETIME_S}
+    if source.get("audience"):
+        spec["audiences"] = [source["audience"]]
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": meta, "spec": spec}
+    made = await client.post("ServiceAccount", request, "token")
+    return str(made["status"]["token"])
 
 
 def _named_in(part: Any) -> set[tuple[str, str]]:
@@ -67,6 +63,8 @@ NO_PROXY
 """Variables of this machine that containers inherit."""
 MODELS = "/models"
 RUNTIME_IMAGE = "shoal/runtime"
+ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+"""This machine's, as Kubernetes and OCI images name it."""
 
 
 class Images:
@@ -183,7 +181,6 @@ class Machine:
 
     client: ApiClient
     recorder: EventRecorder
-    referenced_objects: ReferencedObjects
     probe_client: ProbeClient
     images: Images
     addresses: AddressPool

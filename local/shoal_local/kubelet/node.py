@@ -7,7 +7,6 @@ each lookup.
 import asyncio
 import logging
 import os
-import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from pathlib import Path
 from shoal_local.api_client import STRATEGIC_PATCH, ApiClient, UnreachableError
 from shoal_local.apiserver.errors import ApiError
 from shoal_local.informer import Informer
+from shoal_local.kubelet.machine import ARCHITECTURE
 from shoal_local.objects import Object, condition, is_ready, make_condition, timestamp
 
 logger = logging.getLogger(__name__)
@@ -56,8 +56,8 @@ class Node:
     async def _register(self) -> None:
         known = await self.client.find("Node", "", self.name)
         if known is None:
-            arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-            labels = {"kubernetes.io/hostname": self.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": arch}
+            own = {"hostname": self.name, "os": "linux", "arch": ARCHITECTURE}
+            labels = {f"kubernetes.io/{name}": value for name, value in own.items()}
             named = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name, "labels": labels}}
             known = await self.client.create({**named, "spec": {}})
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -112,24 +112,20 @@ def hosts_text(machine: str, services: Iterable[Object]) -> str:
 
 
 class HostsFile:
-    """The hosts file of containers, rewritten when a Service changes."""
+    """The hosts file of containers, rewritten when a Service changes; the caller runs the informer."""
 
     def __init__(self, client: ApiClient, file: Path) -> None:
-        self._services = Informer(client, "Service")
-        self._services.listen(lambda _: self._write())
+        self.services = Informer(client, "Service")
+        self.services.listen(lambda _: self._write())
         self._file = file
         self._text = ""
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
         self._write()
 
-    async def run(self) -> None:
-        """Watch Services until cancelled."""
-        await self._services.run()
-
     def _write(self) -> None:
         own = HOSTS.read_text() if HOSTS.exists() else ""
-        text = hosts_text(own, self._services.objects.values())
+        text = hosts_text(own, self.services.objects.values())
         if text != self._text:
             self._text = text
             # In place: containers have mounted this inode. Never empty: they look up localhost too.

@@ -9,21 +9,19 @@ import contextlib
 import hashlib
 import json
 import os
-import platform
 import shutil
 import tarfile
 from pathlib import Path
 
 from shoal_local.api_client import make_kubeconfig
 from shoal_local.kubelet.images import find_layout
-from shoal_local.kubelet.machine import ROOT_CERTIFICATE, Images, ReferencedObjects
+from shoal_local.kubelet.machine import ARCHITECTURE, ROOT_CERTIFICATE, Machine, account_token
 from shoal_local.kubelet.records import PodRecord
 from shoal_local.kubelet.variables import REFERENCES, ConfigError, Context, Objects, field_value, name_in, referenced
 from shoal_local.objects import Object
 
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
-_CPUS = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def unpack(layout: Path, directory: Path) -> None:
@@ -39,11 +37,11 @@ def unpack(layout: Path, directory: Path) -> None:
     new.mkdir(parents=True)
     try:
         # The first manifest for this machine's architecture; an index may hold one per platform.
-        own = _CPUS.get(platform.machine(), platform.machine())
         manifest: Object = json.loads((layout / "index.json").read_bytes())
         while "manifests" in manifest:
             listed = manifest["manifests"]
-            fitting = [each for each in listed if each.get("platform", {}).get("architecture", own) == own]
+            names = [each.get("platform", {}).get("architecture", ARCHITECTURE) for each in listed]
+            fitting = [each for each, name in zip(listed, names, strict=True) if name == ARCHITECTURE]
             manifest = json.loads(_blob(layout, (fitting or listed)[0]).read_bytes())
         for layer in manifest["layers"]:
             _add(_blob(layout, layer), new)
@@ -111,14 +109,10 @@ class VolumeError(Exception):
 class Volumes:
     """The volumes of one pod."""
 
-    def __init__(
-        self, pod: Object, record: PodRecord, referenced_objects: ReferencedObjects, images: Images, *, short: bool
-    ) -> None:
+    def __init__(self, pod: Object, record: PodRecord, machine: Machine) -> None:
         self._pod = pod
         self._record = record
-        self._short = short
-        self._lookups = referenced_objects
-        self._images = images
+        self._machine = machine
         self._unpacking = asyncio.Lock()
         self._sources: dict[str, Path] = {}
 
@@ -133,7 +127,7 @@ class Volumes:
         needs_account = ACCOUNT_PATH not in mounts and spec.get("automountServiceAccountToken") is not False
         for volume in [*(spec.get("volumes") or []), *([_ACCOUNT] if needs_account else [])]:
             self._sources[volume["name"]] = await self._make(volume, context)
-        if self._short:
+        if not self._machine.mounts:
             # A link of another user could lead containers to that user's files.
             link = _short_path(self._record.uid)
             self._record.volumes.mkdir(parents=True, exist_ok=True)
@@ -154,12 +148,12 @@ class Volumes:
         """
         for volume in self._pod["spec"].get("volumes") or []:
             for field in _OBJECTS:
-                directory = self._record.volume(volume["name"])
+                directory = self._record.volumes / volume["name"]
                 if field in volume and directory.exists():
                     _write_files(directory, _object_files(field, volume, objects))
 
     async def _make(self, volume: Object, context: Context) -> Path:
-        directory = self._record.volume(volume["name"])
+        directory: Path = self._record.volumes / volume["name"]
         if "emptyDir" in volume:
             if (volume["emptyDir"] or {}).get("medium") == "Memory" and os.access("/dev/shm", os.W_OK):
                 directory = Path("/dev/shm", f"shoal-{self._record.uid}", directory.name)
@@ -171,7 +165,7 @@ class Volumes:
             return _host_path(volume)
         if "image" in volume:
             reference = volume["image"]["reference"]
-            layout = find_layout(reference, self._images.table(), str(self._images.file))
+            layout = find_layout(reference, self._machine.images.table(), str(self._machine.images.file))
             # The pod's containers start at the same time, and may share the volume.
             async with self._unpacking:
                 await asyncio.to_thread(unpack, Path(layout), directory)
@@ -197,7 +191,7 @@ class Volumes:
                 raise VolumeError(str(error)) from None
         if "serviceAccountToken" in source:
             wanted = source["serviceAccountToken"]
-            token = await self._lookups.token(self._pod, wanted)
+            token = await account_token(self._machine.client, self._pod, wanted)
             return {wanted["path"]: token.encode()}
         kind = ", ".join(key for key in source if key != "name")
         raise VolumeError(
@@ -225,7 +219,8 @@ class Volumes:
 
     def _source(self, name: str) -> Path:
         found, stored = self._sources[name], self._record.volumes
-        return _short_path(self._record.uid) / name if self._short and found.parent == stored else found
+        moved = not self._machine.mounts and found.parent == stored
+        return _short_path(self._record.uid) / name if moved else found
 
 
 def remove_volumes(uid: str) -> None:

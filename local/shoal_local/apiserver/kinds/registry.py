@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from shoal_local.apiserver.errors import no_such_path
 from shoal_local.objects import Object
 
@@ -28,25 +30,23 @@ SUBRESOURCE_KINDS: Mapping[str, tuple[str, str, str]] = {
 """Group, version and kind of subresources that differ from their object's kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A printer column of a custom kind."""
+class Column(msgspec.Struct, frozen=True, rename="camel"):
+    """A printer column; ``json_path`` is that of a custom kind."""
 
     name: str
-    json_path: str
+    json_path: str = ""
     type: str = "string"
     format: str = ""
     priority: int = 0
     description: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ScalePaths:
+class ScalePaths(msgspec.Struct, frozen=True):
     """Field paths of a kind's scale subresource, such as ``.spec.replicas``."""
 
-    spec: str = ".spec.replicas"
-    status: str = ".status.replicas"
-    selector: str = ".status.selector"
+    spec: str = msgspec.field(default=".spec.replicas", name="specReplicasPath")
+    status: str = msgspec.field(default=".status.replicas", name="statusReplicasPath")
+    selector: str = msgspec.field(default="", name="labelSelectorPath")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,9 @@ class Resource:
     """Dotted fields for field selectors, beside metadata.name and metadata.namespace."""
     since: int = 0
     """Revision of the last write of a custom kind's definition: older objects may not fit its schema."""
-    singular_name: str = ""
-    list_kind_name: str = ""
+    singular: str = ""
+    list_kind: str = ""
+    """Kind of a list, such as ``PodList``."""
 
     @property
     def api_version(self) -> str:
@@ -93,16 +94,6 @@ class Resource:
     def key(self) -> str:
         """Return the storage key, which is the same for all versions of the kind."""
         return f"{self.group}/{self.plural}"
-
-    @property
-    def singular(self) -> str:
-        """Return the singular name in lower case."""
-        return self.singular_name or self.kind.lower()
-
-    @property
-    def list_kind(self) -> str:
-        """Return the kind of a list, such as ``PodList``."""
-        return self.list_kind_name or f"{self.kind}List"
 
     @property
     def custom(self) -> bool:
@@ -125,7 +116,8 @@ def definition_of(group: str, kind: str) -> str:
 
 def _in(group: str, kind: str, plural: str, short: str = "", subresources: str = "", **more: Any) -> Resource:
     named: dict[str, Any] = {"short_names": tuple(short.split()), "subresources": tuple(subresources.split())}
-    return Resource(group, "v1", kind, plural, definition=definition_of(group, kind), **named, **more)
+    named |= {"definition": definition_of(group, kind), "singular": kind.lower(), "list_kind": f"{kind}List"}
+    return Resource(group, "v1", kind, plural, **named, **more)
 
 
 # Arguments that several kinds share.
@@ -169,8 +161,6 @@ BUILTIN: tuple[Resource, ...] = (
 BY_KIND = {resource.kind: resource for resource in BUILTIN}
 
 
-_COLUMN: dict[str, Any] = {"type": "string", "format": "", "priority": 0, "description": ""}
-_SCALE_PATHS = ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
 CRDS = f"{_EXTENSIONS}/customresourcedefinitions"
 
 
@@ -187,11 +177,6 @@ def resources_of(crd: Object) -> list[Resource]:
     spec, names, resources = crd["spec"], crd["spec"]["names"], []
     for version in sorted((v for v in spec["versions"] if v.get("served")), key=priority):
         subresources = version.get("subresources") or {}
-        scale = subresources.get("scale")
-        columns = [
-            Column(c["name"], c["jsonPath"], *(c.get(part, default) for part, default in _COLUMN.items()))
-            for c in version.get("additionalPrinterColumns") or ()
-        ]
         resource = Resource(
             group=spec["group"],
             version=version["name"],
@@ -203,12 +188,12 @@ def resources_of(crd: Object) -> list[Resource]:
             subresources=tuple(sorted(subresources)),
             generation=True,
             schema=(version.get("schema") or {}).get("openAPIV3Schema"),
-            columns=tuple(columns),
-            scale=ScalePaths(*(scale.get(path, "") for path in _SCALE_PATHS)) if scale else ScalePaths(),
+            columns=msgspec.convert(version.get("additionalPrinterColumns") or (), tuple[Column, ...]),
+            scale=msgspec.convert(subresources.get("scale") or {}, ScalePaths),
             selectable=tuple(f["jsonPath"].lstrip(".") for f in version.get("selectableFields") or ()),
             since=int(crd["metadata"].get("resourceVersion", 0)),
-            singular_name=names.get("singular", ""),
-            list_kind_name=names.get("listKind", ""),
+            singular=names.get("singular") or names["kind"].lower(),
+            list_kind=names.get("listKind") or f"{names['kind']}List",
         )
         resources.append(resource)
     return resources

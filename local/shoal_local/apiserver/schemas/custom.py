@@ -38,16 +38,12 @@ _OLD = re.compile(r"\boldSelf\b")
 class Rule:
     """One compiled rule."""
 
-    text: str
     program: Any
+    transition: bool
+    """Whether the rule uses ``oldSelf``, the former value."""
     message: str
     reason: str
     field_path: str
-
-    @property
-    def transition(self) -> bool:
-        """Return whether the rule uses ``oldSelf``, the former value."""
-        return _OLD.search(self.text) is not None
 
 
 Rules = dict[int, tuple[Rule, ...]]
@@ -65,8 +61,8 @@ def compile_rules(schema: Any) -> Rules:
         if isinstance(rules, list):
             found[id(schema)] = tuple(
                 Rule(
-                    text=rule["rule"],
                     program=parse(rule["rule"]),
+                    transition=_OLD.search(rule["rule"]) is not None,
                     message=rule.get("message", "").strip() or f"failed rule: {rule['rule'].strip()}",
                     reason=rule.get("reason", "FieldValueInvalid"),
                     field_path=rule.get("fieldPath", ""),

@@ -36,8 +36,7 @@ def delete(state: ClusterState, call: Call) -> ApiResponse:
 
     Raises ApiError: 400, the propagation policy is unknown; 404, there is no object; 409, a precondition failed.
     """
-    resource = state.resource(call.target)
-    live = state.existing(resource, call.target)
+    resource, live = state.existing(call.target)
     options = read_as(state, call, "apimachinery.pkg.apis.meta.v1.DeleteOptions")
     # Options in the body override those of the query.
     if policy := call.query.get("propagationPolicy"):
@@ -111,8 +110,7 @@ def evict(state: ClusterState, call: Call) -> ApiResponse:
 
     Raises ApiError: 404, there is no pod; 409, a precondition failed; 429, a PodDisruptionBudget forbids the eviction.
     """
-    resource = state.resource(call.target)
-    pod = state.existing(resource, call.target)
+    resource, pod = state.existing(call.target)
     options = dict(read_as(state, call, "api.policy.v1.Eviction").get("deleteOptions") or {})
     call = checked_call(call, resource, pod, options)
     # A pod that does not run serves nothing.

@@ -23,8 +23,7 @@ Predicate = Callable[[Object], bool]
 
 def get(state: ClusterState, call: Call) -> ApiResponse:
     """Return the object that the request names."""
-    resource = state.resource(call.target)
-    return ApiResponse(presented(resource, state.existing(resource, call.target)))
+    return ApiResponse(presented(*state.existing(call.target)))
 
 
 def selection(call: Call, resource: Resource) -> Predicate:

@@ -34,10 +34,9 @@ def is_apply(call: Call) -> bool:
 
 def patch(state: ClusterState, call: Call) -> ApiResponse:
     """Change an object by one of the patch types."""
-    resource = state.resource(call.target)
     if is_apply(call):
-        return _apply(state, call, resource)
-    live = state.existing(resource, call.target)
+        return _apply(state, call, state.resource(call.target))
+    resource, live = state.existing(call.target)
     new = checked(patched(state, call, resource, presented(resource, live)), call, resource)
     warnings = strict_fields(new, call, state.schema(resource))
     stored = store_update(state, call, resource, live, new)
@@ -66,7 +65,7 @@ def _apply(state: ClusterState, call: Call, resource: Resource) -> ApiResponse:
     live = state.find(resource, (call.target.namespace, call.target.name))
     # An apply creates a missing object, but not by its subresource.
     if live is None and call.target.subresource:
-        live = state.existing(resource, call.target)
+        _, live = state.existing(call.target)
     if live is not None:
         check_version(resource, live, config)
     manager = Manager(call.manager, "Apply", call.target.subresource)
