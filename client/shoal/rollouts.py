@@ -1,12 +1,12 @@
 """``shoal rollout``: status of a rollout by candidate, and commands to its operator, through kubectl."""
 
+import asyncio
 import json
-import shutil
-import subprocess
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, Final
 
+from shoal.kubectl import kubectl, output_of
 from shoal.printing import json_text, table
 from shoal.serving.errors import LocalError
 from shoal_schema.resource import GROUP, PLURAL
@@ -42,18 +42,16 @@ def rollout(options: SimpleNamespace) -> int:
     Raises:
         LocalError: kubectl failed, or the rollout's phase does not permit the action.
     """
-    program = shutil.which("kubectl")
-    if program is None:
-        raise LocalError("shoal rollout needs kubectl, which is not installed")
-    kubectl = [program, *(("--context", options.context) if options.context else ())]
-    kubectl += ["--namespace", options.namespace] if options.namespace else []
-    service = json.loads(_run(kubectl, "get", f"{PLURAL}.{GROUP}", options.name, "--output", "json"))
+    command = kubectl("shoal rollout", options.context)
+    command += ("--namespace", options.namespace) if options.namespace else ()
+    named = (f"{PLURAL}.{GROUP}", options.name)
+    service = json.loads(asyncio.run(output_of(command, "get", *named, "--output", "json")))
     state: Json = (service.get("status") or {}).get("rollout") or {}
     if options.action == "status":
         print(json_text(state) if options.json else status_text(service))
         return 0
     change = annotation_change(options.action, options.name, state)
-    _run(kubectl, "annotate", f"{PLURAL}.{GROUP}", options.name, "--overwrite", change)
+    asyncio.run(output_of(command, "annotate", *named, "--overwrite", change))
     print(f"{options.name} {_DONE[options.action].format_map(state)}")
     return 0
 
@@ -103,10 +101,3 @@ _SHARES: Final = {"shadow": "batches", "weight": "requests"}
 
 def _strategy(service: Json) -> str:
     return str(((service.get("spec") or {}).get("rollout") or {}).get("strategy", "Rolling"))
-
-
-def _run(kubectl: list[str], *words: str) -> str:
-    done = subprocess.run([*kubectl, *words], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    if done.returncode:
-        raise LocalError(done.stderr.strip() or f"kubectl {words[0]} ended with status {done.returncode}")
-    return done.stdout

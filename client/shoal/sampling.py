@@ -7,8 +7,6 @@ port-forward is enough; the status of each service is read from the API server.
 import asyncio
 import contextlib
 import json
-import re
-import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -21,6 +19,7 @@ import msgspec
 from shoal.discovery import POD_ADMIN_PORT
 from shoal.errors import ConnectionFailed, ServerFailed, ShoalError
 from shoal.exchange import base_url
+from shoal.kubectl import forwarded, kubectl, output_of
 from shoal.serving.errors import LocalError
 from shoal.watching.samples import ServiceSample, cluster_sample
 from shoal_schema.fields.redaction import redacted_value, visible
@@ -30,7 +29,6 @@ TIMEOUT_S: Final = 5.0
 OPERATOR_PORT: Final = 8082
 _OPERATORS: Final = "app.kubernetes.io/name=shoal,app.kubernetes.io/component=operator"
 _What = TypeVar("_What")
-_FORWARDING: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 
 class Source(Protocol):
@@ -133,14 +131,14 @@ class ClusterSource:
 
     Args:
         client: the HTTP client for forwarded ports.
-        kubectl: the command, with the options that select the cluster.
+        command: kubectl, with the options that select the cluster.
         namespace: the namespace of the services; empty for all.
         operator: URL of the operator.
     """
 
-    def __init__(self, client: httpx.AsyncClient, kubectl: Sequence[str], namespace: str, operator: str) -> None:
+    def __init__(self, client: httpx.AsyncClient, command: Sequence[str], namespace: str, operator: str) -> None:
         self._client = client
-        self._kubectl = kubectl
+        self._kubectl = command
         self._namespace = namespace
         self._operator = operator
         self._pods: dict[str, tuple[str, str]] = {}
@@ -186,14 +184,11 @@ async def cluster_source(context: str, namespace: str) -> AsyncIterator[Source]:
     Raises:
         LocalError: kubectl is not installed, or the cluster has no leading operator.
     """
-    program = shutil.which("kubectl")
-    if program is None:
-        raise LocalError("--cluster needs kubectl, which is not installed. Install it, or pass the URLs of proxies")
-    kubectl = (program, *(("--context", context) if context else ()))
-    operators = await _objects(kubectl, "get", "pods", "--all-namespaces", "--selector", _OPERATORS)
+    command = kubectl("--cluster", context, ". Install it, or pass the URLs of proxies")
+    operators = await _objects(command, "get", "pods", "--all-namespaces", "--selector", _OPERATORS)
     async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as client, AsyncExitStack() as stack:
         for pod in operators:
-            forward = forwarded(kubectl, pod["metadata"]["namespace"], pod["metadata"]["name"], OPERATOR_PORT)
+            forward = forwarded(command, pod["metadata"]["namespace"], pod["metadata"]["name"], OPERATOR_PORT)
             with contextlib.suppress(ConnectionFailed):
                 url = await stack.enter_async_context(forward)
                 try:
@@ -208,7 +203,7 @@ async def cluster_source(context: str, namespace: str) -> AsyncIterator[Source]:
                 if names
                 else "the cluster has no pod of Shoal's operator"
             )
-        yield ClusterSource(client, kubectl, namespace, url)
+        yield ClusterSource(client, command, namespace, url)
 
 
 async def samples(
@@ -234,41 +229,9 @@ async def samples(
             await asyncio.sleep(interval_s)
 
 
-@asynccontextmanager
-async def forwarded(kubectl: Sequence[str], namespace: str, pod: str, port: int) -> AsyncIterator[str]:
-    """Forward a port of a pod to this machine during the block; yield the local URL.
-
-    Raises:
-        ConnectionFailed: kubectl failed; the message is kubectl's.
-    """
-    words = (*kubectl, "--namespace", namespace, "port-forward", f"pod/{pod}", f":{port}")
-    pipe = asyncio.subprocess.PIPE
-    # Local port 0: kubectl chooses one and prints it.
-    process = await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    try:
-        line = (await process.stdout.readline()).decode(errors="replace")
-        match = _FORWARDING.match(line)
-        if match is None:
-            raise ConnectionFailed((await process.stderr.read()).decode(errors="replace").strip() or line)
-        yield f"http://127.0.0.1:{match[1]}"
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        await process.communicate()
-
-
-async def _objects(kubectl: Sequence[str], *words: str) -> list[Any]:
-    """Run kubectl, and return the items of the list that it prints."""
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        *kubectl, *words, "--output", "json", stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
-    )
-    output, error = await process.communicate()
-    if process.returncode != 0:
-        raise LocalError(f"kubectl {' '.join(words)}: {error.decode(errors='replace').strip()}")
-    return list(json.loads(output)["items"])
+async def _objects(command: Sequence[str], *words: str) -> list[Any]:
+    """Return the items of the list that kubectl prints."""
+    return list(json.loads(await output_of(command, *words, "--output", "json"))["items"])
 
 
 async def _explained(client: httpx.AsyncClient, url: str) -> _ProxyExplanation:

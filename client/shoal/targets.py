@@ -28,7 +28,6 @@ MODEL_SUFFIXES = (*KNOWN, ".py")
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip", ".mar")
 MAR_MANIFEST = "MAR-INF/MANIFEST.json"
 VERSION = r"^[A-Za-z0-9._-]{1,63}\Z"
-DOWNLOADS = ("http", "https")
 PODS_MODELS = Path("/models")
 BESIDE = "model"
 TRAIN = "train.py"

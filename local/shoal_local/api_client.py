@@ -8,14 +8,14 @@ import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import httpx
 import orjson
 import yaml
 
 from shoal_local.apiserver.errors import ApiError
-from shoal_local.apiserver.kinds.registry import BY_KIND, Resource
+from shoal_local.apiserver.kinds.registry import BY_KIND
 from shoal_local.objects import Object, key_of
 
 
@@ -48,27 +48,21 @@ def read_kubeconfig(path: Path) -> Connection:
     names, cannot be read.
     """
     document = yaml.safe_load(path.read_text())
-    if not isinstance(document, dict):
-        raise ValueError(f"{path} is not a kubeconfig: expected a mapping")
-    # The current context names a cluster and a user.
-    context = _named(document, "contexts", document.get("current-context", ""), path)["context"]
-    cluster = _named(document, "clusters", context.get("cluster", ""), path)["cluster"]
-    user = _named(document, "users", context.get("user", ""), path)["user"]
-    if "token" not in user:
-        raise ValueError(f"{path}: the user has no token. Other credentials are not supported")
+    try:
+        # By name: each entry of the list "users" has a field "user".
+        contexts, clusters, users = (
+            {entry["name"]: entry[part[:-1]] for entry in document[part]} for part in ("contexts", "clusters", "users")
+        )
+        context = contexts[document["current-context"]]
+        cluster, token = clusters[context["cluster"]], users[context["user"]]["token"]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a kubeconfig with a token: {error!r}") from None
     # Inline data takes precedence over a file, as in kubectl.
     if data := cluster.get("certificate-authority-data"):
         authority = base64.b64decode(data).decode()
     else:
         authority = (path.parent / cluster.get("certificate-authority", "")).read_text()
-    return Connection(cluster["server"], ssl.create_default_context(cadata=authority), user["token"])
-
-
-def _named(document: dict[str, Any], part: str, name: str, path: Path) -> dict[str, Any]:
-    for entry in document.get(part) or []:
-        if entry.get("name") == name:
-            return dict(entry)
-    raise ValueError(f"{path}: {part} has no entry named {name!r}")
+    return Connection(cluster["server"], ssl.create_default_context(cadata=authority), token)
 
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -78,26 +72,12 @@ MAX_SILENCE_S = 90.0
 """A watch is closed after this long without any line, bookmarks included."""
 
 
-CONFIG_MAPS = BY_KIND["ConfigMap"]
-DEPLOYMENTS = BY_KIND["Deployment"]
-ENDPOINT_SLICES = BY_KIND["EndpointSlice"]
-EVENTS = BY_KIND["Event"]
-JOBS = BY_KIND["Job"]
-LEASES = BY_KIND["Lease"]
-NODES = BY_KIND["Node"]
-PODS = BY_KIND["Pod"]
-REPLICA_SETS = BY_KIND["ReplicaSet"]
-SECRETS = BY_KIND["Secret"]
-SERVICE_ACCOUNTS = BY_KIND["ServiceAccount"]
-SERVICES = BY_KIND["Service"]
-
-
 class UnreachableError(Exception):
     """The request failed without a response: refused, timed out or cut off."""
 
 
 class ApiClient:
-    """An HTTP client of one API server."""
+    """An HTTP client of one API server, for built-in kinds."""
 
     def __init__(self, connection: Connection, agent: str) -> None:
         self.url = connection.url
@@ -121,57 +101,58 @@ class ApiClient:
     async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
-    async def get(self, resource: Resource, namespace: str, name: str) -> Object:
+    async def get(self, kind: str, namespace: str, name: str) -> Object:
         """Return an object."""
-        return await self._request("GET", resource.path(namespace, name))
+        return await self._request("GET", BY_KIND[kind].path(namespace, name))
 
-    async def find(self, resource: Resource, namespace: str, name: str) -> Object | None:
+    async def find(self, kind: str, namespace: str, name: str) -> Object | None:
         """Return an object, or None when there is none."""
         try:
-            return await self.get(resource, namespace, name)
+            return await self.get(kind, namespace, name)
         except ApiError as error:
             if error.code == 404:
                 return None
             raise
 
-    async def list(self, resource: Resource, **query: str) -> Object:
+    async def list(self, kind: str, **query: str) -> Object:
         """Return the list of all objects of a kind that match the query."""
-        return await self._request("GET", resource.path(), query=query)
+        return await self._request("GET", BY_KIND[kind].path(), query=query)
 
-    async def create(self, resource: Resource, obj: Object, subresource: str = "") -> Object:
-        """Create an object, or post to a subresource of the object that ``obj`` names."""
-        meta = obj["metadata"]
-        path = resource.path(meta.get("namespace", ""), meta["name"] if subresource else "", subresource)
+    async def create(self, obj: Object) -> Object:
+        """Create an object."""
+        path = BY_KIND[obj["kind"]].path(obj["metadata"].get("namespace", ""))
         return await self._request("POST", path, body=obj)
 
+    async def post(self, kind: str, obj: Object, subresource: str) -> Object:
+        """Post ``obj`` to a subresource of the object of this kind with the same name."""
+        return await self._request("POST", BY_KIND[kind].path(*key_of(obj), subresource), body=obj)
+
     async def patch(
-        self, resource: Resource, obj: Object, patch: Object, *, subresource: str = "", content_type: str = MERGE_PATCH
+        self, obj: Object, patch: Object, *, subresource: str = "", content_type: str = MERGE_PATCH
     ) -> Object:
         """Patch the object that ``obj`` names."""
-        path = resource.path(*key_of(obj), subresource)
+        path = BY_KIND[obj["kind"]].path(*key_of(obj), subresource)
         return await self._request("PATCH", path, body=patch, content_type=content_type)
 
-    async def apply(self, resource: Resource, obj: Object, manager: str) -> Object:
+    async def apply(self, obj: Object, manager: str) -> Object:
         """Apply an object server-side; take over conflicting fields."""
-        query = {"fieldManager": manager, "force": "true"}
-        return await self._request(
-            "PATCH", resource.path(*key_of(obj)), body=obj, query=query, content_type=APPLY_PATCH
-        )
+        path, query = BY_KIND[obj["kind"]].path(*key_of(obj)), {"fieldManager": manager, "force": "true"}
+        return await self._request("PATCH", path, body=obj, query=query, content_type=APPLY_PATCH)
 
-    async def delete(self, resource: Resource, obj: Object, *, grace_s: int | None = None) -> Object | None:
+    async def delete(self, obj: Object, *, grace_s: int | None = None) -> Object | None:
         """Delete the object ``obj``; return the response, or None if it is gone."""
         body: Object = {"preconditions": {"uid": obj["metadata"]["uid"]}}
         if grace_s is not None:
             body["gracePeriodSeconds"] = grace_s
         try:
-            return await self._request("DELETE", resource.path(*key_of(obj)), body=body)
+            return await self._request("DELETE", BY_KIND[obj["kind"]].path(*key_of(obj)), body=body)
         except ApiError as error:
             # 404: deleted. 409: the uid differs, another object has the name now.
             if error.code in (404, 409):
                 return None
             raise
 
-    async def watch(self, resource: Resource, version: str, **query: str) -> AsyncIterator[tuple[str, Object]]:
+    async def watch(self, kind: str, version: str, **query: str) -> AsyncIterator[tuple[str, Object]]:
         """Yield the type and object of each event after a resource version.
 
         Raises ApiError: code 410, the version is too old and a new list is needed. Raises UnreachableError: the
@@ -182,7 +163,7 @@ class ApiClient:
         query["timeoutSeconds"] = "600"
         timeout = httpx.Timeout(10.0, read=MAX_SILENCE_S, pool=None)
         try:
-            async with self._http.stream("GET", resource.path(), params=query, timeout=timeout) as response:
+            async with self._http.stream("GET", BY_KIND[kind].path(), params=query, timeout=timeout) as response:
                 if response.status_code != 200:
                     raise _error_of(response.status_code, await response.aread())
                 async for line in lines(response.aiter_bytes()):

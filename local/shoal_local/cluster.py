@@ -13,11 +13,11 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from signal import SIGUSR1
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
-from shoal_local.api_client import NODES, PODS, ApiClient, UnreachableError, read_kubeconfig
+from shoal_local.api_client import ApiClient, UnreachableError, read_kubeconfig
 from shoal_local.apiserver.errors import ApiError
 from shoal_local.installing import READY_S, StartError, chart_directory, install
 from shoal_local.kubelet.records import Models, known_pods, read_json
@@ -27,6 +27,7 @@ from shoal_local.kubelet.volumes import remove_volumes
 from shoal_local.objects import Object, dig, is_ready
 from shoal_local.processes import Process, is_alive, stop_all
 
+Result = TypeVar("Result")
 NODE = "shoal-local"
 START_S = 30.0
 MAX_GRACE_S = 30.0
@@ -130,9 +131,9 @@ class Cluster:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def _wait_for(self, check: Callable[[], Coroutine[Any, Any, bool]], started: list[Process]) -> None:
+    def _wait_for(self, check: Callable[[], bool], started: list[Process]) -> None:
         end_s = time.monotonic() + START_S
-        while not asyncio.run(check()):
+        while not check():
             for part in started:
                 if part.pid is None:
                     raise StartError(f"{part.name} exited. The end of its log {part.log}:\n{part.last_output()}")
@@ -141,46 +142,39 @@ class Cluster:
                 raise StartError(f"the cluster is not ready after {START_S:g} s. See {logs}")
             time.sleep(0.05)
 
-    def _client(self) -> ApiClient:
-        return ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local")
+    def _request(self, use: Callable[[ApiClient], Coroutine[Any, Any, Result]]) -> Result:
+        """Return the result of a function of a client of the API server."""
 
-    async def _api_is_reachable(self) -> bool:
-        if not self.kubeconfig.exists():
-            return False
+        async def main() -> Result:
+            async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
+                return await use(client)
+
+        return asyncio.run(main())
+
+    def _api_is_reachable(self) -> bool:
         try:
-            async with self._client() as client:
-                await client.list(NODES)
+            return self.kubeconfig.exists() and bool(self._request(lambda client: client.list("Node")))
         except (ApiError, UnreachableError):
             return False
-        return True
 
-    async def _node_is_ready(self) -> bool:
+    def _node_is_ready(self) -> bool:
         """Return whether the kubelet responds; its Node object may be outdated."""
         try:
-            async with self._client() as client:
-                node = await client.find(NODES, "", NODE)
-            if node is None or "daemonEndpoints" not in node.get("status", {}):
-                return False
-            port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+            node = self._request(lambda client: client.find("Node", "", NODE))
+            port = dig(node, "status", "daemonEndpoints", "kubeletEndpoint", "Port")
             # Plain HTTP: verify=False skips reading the system's certificate authorities, which takes 50 ms.
-            async with httpx.AsyncClient(trust_env=False, verify=False) as http:
-                response = await http.get(f"http://127.0.0.1:{port}/healthz", timeout=2.0)
+            with httpx.Client(trust_env=False, verify=False, timeout=2.0) as http:
+                return bool(port) and http.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
         except (ApiError, UnreachableError, httpx.HTTPError):
             return False
-        return response.status_code == 200
 
     def install_operator(self, ready_s: float = READY_S) -> None:
         """Install the operator from its chart and wait until it is available.
 
         Raises StartError: the operator is not available after ``ready_s``.
         """
-
-        async def main() -> None:
-            async with self._client() as client:
-                await install(client, chart_directory(), ready_s)
-
         with self._locked():
-            asyncio.run(main())
+            self._request(lambda client: install(client, chart_directory(), ready_s))
 
     def down(self, *, keep: bool) -> None:
         """Stop the cluster and its pods; ``keep`` the objects for the next ``up``."""
@@ -213,13 +207,8 @@ class Cluster:
                 self.parts[name].stop()
             for name in () if keep else ("node", "parts", "logs"):
                 shutil.rmtree(self.directory / name, ignore_errors=True)
-            files = [
-                self.kubeconfig,
-                self._mounts_file,
-                self.directory / "cluster.json",
-                *self.directory.glob("state*"),
-            ]
-            for path in () if keep else files:
+            own = ("kubeconfig", "mounts.json", "cluster.json", "state*")
+            for path in () if keep else [path for pattern in own for path in self.directory.glob(pattern)]:
                 path.unlink(missing_ok=True)
 
     def facts(self) -> Object:
@@ -231,13 +220,8 @@ class Cluster:
         facts: Object = {"parts": parts, "kubeconfig": str(self.kubeconfig)}
         if self.parts["apiserver"].pid is None:
             return facts
-
-        async def pods() -> list[Object]:
-            async with self._client() as client:
-                return list((await client.list(PODS))["items"])
-
         try:
-            return facts | {"pods": pod_counts(asyncio.run(pods()))}
+            return facts | {"pods": pod_counts(self._request(lambda client: client.list("Pod"))["items"])}
         except (ApiError, UnreachableError) as error:
             return facts | {"error": f"the API server does not respond: {error}"}
 
@@ -250,8 +234,7 @@ class Cluster:
             state = "running" if part["running"] else "stopped"
             rows.append((part["name"], state, str(part["pid"] or "-"), memory))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-        table = "\n".join(lines)
+        table = "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
         if pods := facts.get("pods"):
             counts = f"{pods['running']} of {pods['total']} running, {pods['ready']} ready"
             return f"{table}\n\npods: {counts}\nkubeconfig: {self.kubeconfig}\n"
@@ -261,11 +244,6 @@ class Cluster:
     def runs(self) -> bool:
         """Return whether all parts of the cluster run."""
         return all(part.pid is not None for part in self.parts.values())
-
-    @property
-    def runs_in_part(self) -> bool:
-        """Return whether at least one part of the cluster runs."""
-        return any(part.pid is not None for part in self.parts.values())
 
 
 def pod_counts(pods: list[Object]) -> dict[str, int]:

@@ -72,7 +72,7 @@ def up(directory: Path, capacity: Sequence[str], model: Sequence[str], *, no_ope
         _print_error(error)
         return WRONG_ARGUMENTS
     cluster = Cluster(directory)
-    ran = cluster.runs_in_part
+    ran = any(part.pid is not None for part in cluster.parts.values())
     try:
         cluster.add_models(models)
         cluster.up([part for text in capacity for part in ("--capacity", text)])

@@ -5,7 +5,7 @@ import logging
 import zlib
 from datetime import UTC, datetime
 
-from shoal_local.api_client import EVENTS, ApiClient, UnreachableError
+from shoal_local.api_client import ApiClient, UnreachableError
 from shoal_local.apiserver.errors import ApiError
 from shoal_local.objects import Object, key_of, timestamp
 
@@ -39,14 +39,14 @@ class EventRecorder:
 
     async def _write(self, event: Object) -> None:
         try:
-            await self._client.create(EVENTS, event)
+            await self._client.create(event)
         except ApiError as error:
             # 409: it is repeated.
             if error.code != 409:
                 raise
-            known = await self._client.get(EVENTS, *key_of(event))
+            known = await self._client.get("Event", *key_of(event))
             patch = {"count": known.get("count", 1) + 1, "lastTimestamp": event["lastTimestamp"]}
-            await self._client.patch(EVENTS, event, patch)
+            await self._client.patch(event, patch)
 
 
 def make_event(about: Object, kind: str, reason: str, message: str, *, source: Object, now: datetime) -> Object:
@@ -63,13 +63,8 @@ def make_event(about: Object, kind: str, reason: str, message: str, *, source: O
         "kind": "Event",
         "metadata": {"name": f"{meta['name']}.{zlib.crc32(identity.encode()):08x}", "namespace": space},
         "involvedObject": {
-            "apiVersion": about.get("apiVersion"),
-            "kind": about.get("kind"),
-            "name": meta["name"],
-            "namespace": meta.get("namespace", ""),
-            "uid": meta.get("uid"),
-            "resourceVersion": meta.get("resourceVersion"),
-            **({"fieldPath": about["fieldPath"]} if "fieldPath" in about else {}),
+            **{part: about.get(part) for part in ("apiVersion", "kind", "fieldPath")},
+            **{part: meta.get(part) for part in ("name", "namespace", "uid", "resourceVersion")},
         },
         "reason": reason,
         # The API's limit for the note of an Event.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from shoal_local.api_client import ApiClient, UnreachableError
 from shoal_local.apiserver.errors import ApiError
-from shoal_local.apiserver.kinds.registry import Resource
+from shoal_local.apiserver.kinds.registry import BY_KIND
 from shoal_local.objects import Key, Object, key_of
 
 logger = logging.getLogger(__name__)
@@ -26,8 +26,8 @@ class Informer:
     writes at once and never acts on the state before them.
     """
 
-    def __init__(self, client: ApiClient, resource: Resource, **query: str) -> None:
-        self.resource = resource
+    def __init__(self, client: ApiClient, kind: str, **query: str) -> None:
+        self.kind = kind
         self.synced = asyncio.Event()
         self.objects: dict[Key, Object] = {}
         self._client = client
@@ -39,10 +39,6 @@ class Informer:
     def listen(self, listener: Listener) -> None:
         """Call the listener with each object that is added, changed or deleted."""
         self._listeners.append(listener)
-
-    def get(self, namespace: str, name: str) -> Object | None:
-        """Return the cached object, or None."""
-        return self.objects.get((namespace, name))
 
     def within(self, namespace: str) -> list[Object]:
         """Return the cached objects of a namespace."""
@@ -76,7 +72,7 @@ class Informer:
                 delay_s = MIN_DELAY_S
                 # A watch ends after ten minutes; the next one continues at the last version.
                 while True:
-                    async for event, obj in self._client.watch(self.resource, version, **self._query):
+                    async for event, obj in self._client.watch(self.kind, version, **self._query):
                         version = obj["metadata"]["resourceVersion"]
                         if event == "DELETED":
                             self.record_deleted(obj)
@@ -85,17 +81,17 @@ class Informer:
                         elif event != "BOOKMARK":
                             self.record(obj)
             except (ApiError, UnreachableError) as error:
-                logger.debug("event=list_again kind=%s delay_s=%.1f error=%s", self.resource.plural, delay_s, error)
+                logger.debug("event=list_again kind=%s delay_s=%.1f error=%s", self.kind, delay_s, error)
                 await asyncio.sleep(delay_s)
                 # Backs off while the API server is unreachable.
                 delay_s = min(2 * delay_s, MAX_DELAY_S)
 
     async def _list(self) -> str:
-        response = await self._client.list(self.resource, **self._query)
+        response = await self._client.list(self.kind, **self._query)
         listed = {}
         for item in response["items"]:
             # Items of a list carry neither apiVersion nor kind.
-            obj = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **item}
+            obj = {"apiVersion": BY_KIND[self.kind].api_version, "kind": self.kind, **item}
             listed[key_of(obj)] = obj
         version = response["metadata"]["resourceVersion"]
         # Deleted while no watch ran. What was written after the list is newer than its version and stays.

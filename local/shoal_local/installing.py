@@ -3,11 +3,10 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import cast
 
 import yaml
 
-from shoal_local.api_client import DEPLOYMENTS, PODS, ApiClient
+from shoal_local.api_client import ApiClient
 from shoal_local.apiserver.kinds.registry import BY_KIND
 from shoal_local.objects import Object, dig
 from shoal_local.services.forwarding import local_port
@@ -82,16 +81,16 @@ async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> N
     """
     address = ""
     for body in render(chart):
-        resource = BY_KIND[body["kind"]]
-        if resource.namespaced:
+        if BY_KIND[body["kind"]].namespaced:
             body["metadata"].setdefault("namespace", NAMESPACE)
-        stored = await client.apply(resource, with_address(body, address), FIELD_MANAGER)
+        addressed = json.loads(json.dumps(body).replace(OPERATOR_IP, address))
+        stored = await client.apply(addressed, FIELD_MANAGER)
         # Services precede Deployments, so the address is known when it is needed.
         address = dig(stored, "spec", "clusterIP") or address
     try:
         async with asyncio.timeout(ready_s):
             while True:
-                deployment = await client.get(DEPLOYMENTS, NAMESPACE, f"{RELEASE}-operator")
+                deployment = await client.get("Deployment", NAMESPACE, f"{RELEASE}-operator")
                 status, wanted = deployment.get("status") or {}, deployment["metadata"].get("generation", 0)
                 # After an upgrade the counts are of the old pods until the controller has observed the new generation.
                 observed = status.get("observedGeneration", 0) >= wanted
@@ -100,17 +99,12 @@ async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> N
                 # Once, for seconds: not worth a watch.
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
-        pods = (await client.list(PODS))["items"]
+        pods = (await client.list("Pod"))["items"]
         causes = pod_failures([pod for pod in pods if pod["metadata"]["namespace"] == NAMESPACE])
         raise StartError(
             f"the operator is not available after {ready_s:g} s{causes}\n"
             f"See: kubectl -n {NAMESPACE} describe pods; kubectl -n {NAMESPACE} logs deployment/{RELEASE}-operator"
         ) from None
-
-
-def with_address(body: Object, operator_ip: str) -> Object:
-    """Return an object with the operator's address in place of `OPERATOR_IP`."""
-    return cast(Object, json.loads(json.dumps(body).replace(OPERATOR_IP, operator_ip)))
 
 
 def pod_failures(pods: list[Object]) -> str:

@@ -9,6 +9,10 @@ Key = tuple[str, str]
 """Namespace ('' for cluster-scoped objects) and name."""
 
 
+SERVICE_NAME = "kubernetes.io/service-name"
+"""Label of an EndpointSlice."""
+
+
 def key_of(obj: Object) -> Key:
     """Return the namespace and name of an object."""
     meta = obj["metadata"]
@@ -26,6 +30,16 @@ def condition(obj: Object, kind: str) -> Object | None:
     # Absent and null are the same in the API.
     conditions = (obj.get("status") or {}).get("conditions") or []
     return next((dict(c) for c in conditions if c["type"] == kind), None)
+
+
+def make_condition(kind: str, status: str, reason: str | None, message: str | None, since: str) -> Object:
+    """Return a status condition of type ``kind``; ``since`` is the time of its last transition."""
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
+
+
+def other_conditions(obj: Object, kind: str) -> list[Object]:
+    """Return the status conditions of other types than ``kind``."""
+    return [c for c in (obj.get("status") or {}).get("conditions") or [] if c["type"] != kind]
 
 
 def is_deleting(obj: Object) -> bool:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from shoal_local.kubelet import shim
-from shoal_schema.process.exit_status import INTERRUPTED
 from shoal_schema.process.logs import configure
 
 Identity = dict[str, Any]
@@ -60,9 +59,7 @@ class Process:
     def memory_bytes(self) -> int:
         """Return the resident memory, or 0 if the process does not run."""
         pid = self.pid
-        if pid is None:
-            return 0
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) if pid else 0
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def last_output(self, lines: int = 5) -> str:
@@ -116,32 +113,23 @@ def stop_all(processes: Iterable[Identity], timeout_s: float, last: int = signal
 
 
 def run_part(work: Coroutine[Any, Any, None]) -> int:
-    """Run a part of the cluster to SIGINT or SIGTERM; return its exit status."""
+    """Run a part of the cluster to SIGINT (KeyboardInterrupt) or SIGTERM; return its exit status."""
     configure()
     try:
-        return asyncio.run(until_stopped(work))
+        asyncio.run(until_terminated(work))
+    except asyncio.CancelledError:
+        return 0
     # Expected at the start: a port in use, a bad option or kubeconfig. No traceback.
     except (OSError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    return 0
 
 
-async def until_stopped(work: Coroutine[Any, Any, None]) -> int:
-    """Run ``work`` to its end, or cancel it at SIGINT or SIGTERM.
-
-    Returns the exit status: 130 after SIGINT, as shells report it, else 0.
-    """
-    task = asyncio.create_task(work)
-    loop = asyncio.get_running_loop()
-    received: list[signal.Signals] = []
-
-    def stop(number: signal.Signals) -> None:
-        received.append(number)
-        task.cancel()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # asyncio's handler, unlike signal.signal, may cancel a task safely.
-        loop.add_signal_handler(number, stop, number)
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-    return INTERRUPTED if signal.SIGINT in received else 0
+async def until_terminated(work: Coroutine[Any, Any, None]) -> None:
+    """Run ``work`` to its end, or cancel it at SIGTERM; asyncio cancels it at SIGINT."""
+    task = asyncio.current_task()
+    assert task is not None
+    # asyncio's handler, unlike signal.signal, may cancel a task safely.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    await work

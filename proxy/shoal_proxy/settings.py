@@ -16,8 +16,8 @@ from shoal_schema.process.settings.model import Metadata
 from shoal_schema.process.settings.proxy import ProxyProcess
 from shoal_schema.resource.access import GatewayHeaderSpec, JwtSpec, LimitsSpec
 from shoal_schema.resource.model import ModelSpec
+from shoal_schema.resource.proxy import CorsSpec, ProxySpec
 from shoal_schema.resource.rollout import RolloutSpec
-from shoal_schema.resource.runtime import CorsSpec, ProxySpec
 from shoal_schema.resource.traffic import BatchingPolicy, BatchingSpec, QueueSpec, queue_rows
 
 

@@ -1,4 +1,4 @@
-"""A contract type of import-linter: cores do no I/O and import no shell.
+"""Contract types of import-linter: libraries of one component, and cores that do no I/O and import no shell.
 
 Each component, and each package in it that mixes both, lists all its modules in layers: shells, then cores. A layer
 imports only the layers below it. Both lists are in ``pyproject.toml``.
@@ -32,32 +32,11 @@ class PackagesField(fields.Field[dict[str, list[list[str]]]]):
         return dict(raw_data)
 
 
-class CoresContract(Contract):
-    """Shells and cores of packages."""
+class PartsContract(Contract):
+    """A contract that consists of others, which ``validate`` builds."""
 
-    packages = PackagesField()
     ignore_imports = fields.SetField(subfield=fields.ImportExpressionField(), required=False)
-
-    def validate(self) -> None:
-        """Build the contracts: the layers of each package, and the imports of all cores."""
-        packages: dict[str, list[list[str]]] = self.packages  # type: ignore[assignment]
-        self._parts: list[Contract] = [
-            LayersContract(
-                package,
-                self.session_options,
-                {"containers": [package], "layers": [*shells, *cores], "exhaustive": "True"},
-            )
-            for package, (shells, cores) in packages.items()
-        ]
-        sources = [
-            f"{package}.{module.strip(' ()')}"
-            for package, (_, cores) in packages.items()
-            for layer in cores
-            for module in layer.split(":")
-        ]
-        # Only direct imports count: libraries (numpy, orjson) may use I/O.
-        options = {"source_modules": sources, "forbidden_modules": IO, "allow_indirect_imports": "True"}
-        self._parts.append(ForbiddenContract("cores", self.session_options, options))
+    _parts: list[Contract]
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
         """Check all contracts."""
@@ -74,3 +53,64 @@ class CoresContract(Contract):
         for part, each in zip(self._parts, check.metadata["checks"], strict=True):
             if not each.kept:
                 part.render_broken_contract(each)
+
+    def forbid(self, sources: list[str], modules: list[str], *, indirect: bool) -> Contract:
+        """Return the contract that no source imports one of the modules; ``indirect``: nor through another module."""
+        options = {
+            "source_modules": sources,
+            "forbidden_modules": modules,
+            "allow_indirect_imports": str(not indirect),
+        }
+        return ForbiddenContract(", ".join(modules), self.session_options, options)
+
+
+class TableField(fields.Field[dict[str, Any]]):
+    """A table of TOML."""
+
+    def parse(self, raw_data: Any) -> dict[str, Any]:
+        """Return the table."""
+        return dict(raw_data)
+
+
+class LibrariesContract(PartsContract):
+    """Libraries that one component imports, and libraries that a component does not import."""
+
+    only = TableField()
+    never = TableField()
+
+    def validate(self) -> None:
+        """Build a contract for each library, and for each component."""
+        only: dict[str, str] = self.only  # type: ignore[assignment]
+        never: dict[str, list[str]] = self.never  # type: ignore[assignment]
+        components = self.session_options["root_packages"]
+        self._parts = [
+            self.forbid([each for each in components if each != owner], [library], indirect=True)
+            for library, owner in only.items()
+        ]
+        self._parts += [self.forbid([component], modules, indirect=False) for component, modules in never.items()]
+
+
+class CoresContract(PartsContract):
+    """Shells and cores of packages."""
+
+    packages = PackagesField()
+
+    def validate(self) -> None:
+        """Build the contracts: the layers of each package, and the imports of all cores."""
+        packages: dict[str, list[list[str]]] = self.packages  # type: ignore[assignment]
+        self._parts = [
+            LayersContract(
+                package,
+                self.session_options,
+                {"containers": [package], "layers": [*shells, *cores], "exhaustive": "True"},
+            )
+            for package, (shells, cores) in packages.items()
+        ]
+        sources = [
+            f"{package}.{module.strip(' ()')}"
+            for package, (_, cores) in packages.items()
+            for layer in cores
+            for module in layer.split(":")
+        ]
+        # Only direct imports count: libraries (numpy, orjson) may use I/O.
+        self._parts.append(self.forbid(sources, IO, indirect=False))

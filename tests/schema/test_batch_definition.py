@@ -10,10 +10,11 @@ from shoal_schema.fields.declaring import Json, fields_of
 from shoal_schema.publishing.batch import batches
 from shoal_schema.publishing.crd import custom_resource_definition
 from shoal_schema.resource.locations import scheme_of
-from shoal_schema.resource.offline import CHANGEABLE, STORES, BatchInferenceSpec
+from shoal_schema.resource.offline import STORES, BatchInferenceSpec
 from tests.schema.test_crd import defaulted
 from tests.schema.test_locations import HOSTILE
 
+CHANGEABLE = ("suspend", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
 MINIMAL: Json = {
     "model": {"uri": "file:///models/cat"},
     "input": {"uri": "s3://bucket/in/"},

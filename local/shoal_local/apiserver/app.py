@@ -89,7 +89,7 @@ class ApiServer:
             yield
             task.cancel()
 
-        handlers = {ApiError: on_api_error, Exception: on_internal_error}
+        handlers = dict.fromkeys((ApiError, Exception), on_error)
         return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
 
     def on_change(self, change: Change) -> None:
@@ -164,12 +164,7 @@ def _response(
     return response
 
 
-async def on_api_error(request: Request, error: Exception) -> Response:
-    """Return the HTTP response to an API error: a ``Status`` object."""
-    assert isinstance(error, ApiError)
-    return _response(error.as_status(), error.code)
-
-
-async def on_internal_error(request: Request, error: Exception) -> Response:
-    """Return a 500 for an unexpected error; the server's log has the traceback."""
-    return _response(internal(repr(error)).as_status(), 500)
+async def on_error(request: Request, error: Exception) -> Response:
+    """Return the response to an error: a ``Status``; the server's log has the traceback of an unexpected one."""
+    known = error if isinstance(error, ApiError) else internal(repr(error))
+    return _response(known.as_status(), known.code)

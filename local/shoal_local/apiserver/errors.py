@@ -4,6 +4,7 @@
 returns one error and is named after its reason.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,32 @@ class Cause:
     def as_json(self) -> dict[str, str]:
         """Return the entry in ``Status.details.causes``."""
         return {"reason": self.reason, "message": self.message, "field": self.field}
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON, as validation messages quote it."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def invalid_value(field: str, value: Any, why: str) -> Cause:
+    """Return the cause that a field has an invalid value."""
+    return Cause(field, f"Invalid value: {json_text(value)}: {why}")
+
+
+def required_value(field: str, why: str = "") -> Cause:
+    """Return the cause that a field is missing."""
+    return Cause(field, "Required value" + (why and f": {why}"), "FieldValueRequired")
+
+
+def unsupported_value(field: str, value: Any, supported: Iterable[Any]) -> Cause:
+    """Return the cause that a field has none of its supported values."""
+    message = f"Unsupported value: {json_text(value)}: supported values: {', '.join(map(json_text, supported))}"
+    return Cause(field, message, "FieldValueNotSupported")
+
+
+def forbidden_value(field: str, why: str) -> Cause:
+    """Return the cause that a field must not be set."""
+    return Cause(field, f"Forbidden: {why}", "FieldValueForbidden")
 
 
 class ApiError(Exception):

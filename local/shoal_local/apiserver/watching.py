@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from shoal_local.apiserver.errors import ApiError, Cause, invalid
+from shoal_local.apiserver.errors import ApiError, forbidden_value, invalid
 from shoal_local.apiserver.kinds.registry import Resource
 from shoal_local.apiserver.printing.tables import in_table
 from shoal_local.apiserver.storage.store import TooOldError, Verb
@@ -22,11 +22,6 @@ from shoal_local.apiserver.verbs.dispatch import Predicate, revision_in, selecti
 from shoal_local.apiserver.verbs.state import ClusterState, presented
 from shoal_local.objects import Object
 
-NO_MATCH = Cause(
-    "resourceVersionMatch",
-    "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-    "FieldValueForbidden",
-)
 INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
 
@@ -117,7 +112,8 @@ def check_watch(state: ClusterState, call: Call) -> None:
     call.number("timeoutSeconds")
     revision_in(call)
     if "sendInitialEvents" in call.query and call.query.get("resourceVersionMatch") != "NotOlderThan":
-        raise invalid("ListOptions", "meta.k8s.io", "", [NO_MATCH])
+        why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        raise invalid("ListOptions", "meta.k8s.io", "", [forbidden_value("resourceVersionMatch", why)])
 
 
 def open_watch(

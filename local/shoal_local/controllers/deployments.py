@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from shoal_local.controllers.changes import Changes, Create, Delete, Patch, PostEvent, seconds_since, status_differs
-from shoal_local.objects import Object, condition, is_deleting, reference_to, share_of, timestamp
+from shoal_local.objects import Object, condition, is_deleting, make_condition, reference_to, share_of, timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,14 +194,7 @@ def _dated(known: Object | None, kind: str, parts: ConditionParts, now: datetime
     # The transition time changes with the status only, not with the reason.
     same_status = known is not None and known["status"] == status
     since = known["lastTransitionTime"] if known and same_status else timestamp(now)
-    return {
-        "type": kind,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": since,
-        "lastUpdateTime": timestamp(now),
-    }
+    return {**make_condition(kind, status, reason, message, since), "lastUpdateTime": timestamp(now)}
 
 
 HASH_LABEL = "pod-template-hash"

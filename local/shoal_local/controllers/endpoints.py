@@ -5,17 +5,16 @@ import zlib
 from collections.abc import Sequence
 
 from shoal_local.controllers.changes import Changes, Create, Delete, Patch
-from shoal_local.objects import Object, has_ended, is_deleting, is_ready, reference_to
+from shoal_local.objects import SERVICE_NAME, Object, has_ended, is_deleting, is_ready, reference_to
 
 MANAGER = "endpointslice-controller.k8s.io"
-SERVICE_NAME, MANAGED_BY = "kubernetes.io/service-name", "endpointslice.kubernetes.io/managed-by"
+MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 
 
 def selects(service: Object, pod: Object) -> bool:
     """Return whether the service's selector matches the pod; a service without a selector has no pods."""
-    selector = service["spec"].get("selector") or {}
-    labels = pod["metadata"].get("labels") or {}
-    return bool(selector) and all(labels.get(key) == value for key, value in selector.items())
+    selector, labels = service["spec"].get("selector") or {}, pod["metadata"].get("labels") or {}
+    return bool(selector) and selector.items() <= labels.items()
 
 
 def plan_slices(service: Object, pods: Sequence[Object], present: Sequence[Object]) -> Changes:

@@ -22,7 +22,7 @@ from shoal_local.controllers.job_counts import (
     is_indexed,
 )
 from shoal_local.controllers.replica_sets import MAX_CREATED_AT_ONCE, make_pod, rank
-from shoal_local.objects import Object, condition, has_ended, is_deleting, is_ready, timestamp
+from shoal_local.objects import Object, condition, has_ended, is_deleting, is_ready, make_condition, timestamp
 
 RETRY_S, MAX_RETRY_S = 10.0, 600.0
 MAX_PREFIX = 58
@@ -242,8 +242,7 @@ def _plan_status(changes: Changes, job: Object, counts: Counts, verdict: Conditi
     kept = {one["type"]: one for one in known.get("conditions") or []}
     new = [one for one in stated if kept.get(one[0], {}).get("status") != one[1]]
     for one in new:
-        parts = dict(zip(("type", "status", "reason", "message"), one, strict=True))
-        kept[one[0]] = {**parts, "lastProbeTime": timestamp(now), "lastTransitionTime": timestamp(now)}
+        kept[one[0]] = {**make_condition(*one, timestamp(now)), "lastProbeTime": timestamp(now)}
     status = {**_numbers(job, counts), **({"conditions": list(kept.values())} if kept else {})}
     if verdict or not job["spec"].get("suspend"):
         status["startTime"] = known.get("startTime") or timestamp(now)

@@ -7,39 +7,37 @@ from pathlib import Path
 
 import click
 
-from shoal_local.api_client import (
-    DEPLOYMENTS,
-    ENDPOINT_SLICES,
-    JOBS,
-    NODES,
-    PODS,
-    REPLICA_SETS,
-    SERVICES,
-    ApiClient,
-    read_kubeconfig,
-)
+from shoal_local.api_client import ApiClient, read_kubeconfig
 from shoal_local.apiserver.errors import ApiError
 from shoal_local.controllers.changes import Action, Changes, Create, Delete, Patch, PostEvent
 from shoal_local.controllers.deployments import plan_deployment
-from shoal_local.controllers.endpoints import SERVICE_NAME, plan_slices, selects
+from shoal_local.controllers.endpoints import plan_slices, selects
 from shoal_local.controllers.job_counts import is_held
 from shoal_local.controllers.jobs import plan_job, release
 from shoal_local.controllers.replica_sets import plan_replica_set
 from shoal_local.controllers.scheduling import place
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer
-from shoal_local.objects import Key, Object, condition, controller_of, has_ended, key_of, owned_by, timestamp
+from shoal_local.objects import (
+    SERVICE_NAME,
+    Key,
+    Object,
+    condition,
+    controller_of,
+    has_ended,
+    key_of,
+    make_condition,
+    other_conditions,
+    owned_by,
+    timestamp,
+)
 from shoal_local.processes import run_part
 from shoal_local.workqueue import WorkQueue
 from shoal_schema.process.arguments import FILE
 
 
 class CreateRejectedError(Exception):
-    """The API server rejected an object that a controller created."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+    """The API server rejected an object that a controller created; the message is the server's."""
 
 
 class Executor:
@@ -48,7 +46,7 @@ class Executor:
     def __init__(self, client: ApiClient, recorder: EventRecorder, informers: list[Informer]) -> None:
         self._client = client
         self._recorder = recorder
-        self._informers = {i.resource.kind: i for i in informers}
+        self._informers = {i.kind: i for i in informers}
 
     async def execute(self, changes: Changes) -> None:
         """Execute the actions in order.
@@ -67,7 +65,7 @@ class Executor:
                     await self._patch(action, latest)
                 case Delete(obj):
                     informer = self._informers[obj["kind"]]
-                    left = await self._client.delete(informer.resource, obj)
+                    left = await self._client.delete(obj)
                     same = left is not None and left.get("metadata", {}).get("uid") == obj["metadata"]["uid"]
                     # Finalizers or a grace period keep the object for now.
                     if left is not None and same and left["metadata"].get("deletionTimestamp"):
@@ -78,22 +76,23 @@ class Executor:
     async def _create(self, obj: Object) -> None:
         informer = self._informers[obj["kind"]]
         try:
-            made = await self._client.create(informer.resource, obj)
+            made = await self._client.create(obj)
         except ApiError as error:
             if error.reason == "AlreadyExists" and "name" in obj["metadata"]:
                 # An earlier process created it, and the watch has not delivered it yet.
-                made = await self._client.get(informer.resource, *key_of(obj))
+                made = await self._client.get(obj["kind"], *key_of(obj))
             elif error.code in (403, 422):
                 raise CreateRejectedError(error.message) from error
             else:
                 raise
         else:
-            owner = controller_of(obj) if obj["kind"] == "Pod" else None
-            about = self._informers[owner["kind"]].get(obj["metadata"]["namespace"], owner["name"]) if owner else None
+            owner = controller_of(obj)
             # Only ReplicaSets and Jobs create pods.
-            if about is not None:
-                message = f"Created pod: {made['metadata']['name']}"
-                self._recorder.post(about, "Normal", "SuccessfulCreate", message)
+            if owner is not None and obj["kind"] == "Pod":
+                about = self._informers[owner["kind"]].objects.get((obj["metadata"]["namespace"], owner["name"]))
+                if about is not None:
+                    message = f"Created pod: {made['metadata']['name']}"
+                    self._recorder.post(about, "Normal", "SuccessfulCreate", message)
         informer.record(made)
 
     async def _patch(self, action: Patch, latest: dict[str, Object]) -> None:
@@ -103,7 +102,7 @@ class Executor:
         version = latest.get(uid, obj)["metadata"]["resourceVersion"]
         # With a version the API server rejects a patch of an object that has changed.
         meta = {**patch.get("metadata", {}), "resourceVersion": version}
-        made = await self._client.patch(informer.resource, obj, {**patch, "metadata": meta}, subresource=subresource)
+        made = await self._client.patch(obj, {**patch, "metadata": meta}, subresource=subresource)
         latest[uid] = made
         meta = made["metadata"]
         if meta.get("deletionTimestamp") and not meta.get("deletionGracePeriodSeconds") and not meta.get("finalizers"):
@@ -117,15 +116,9 @@ class Sources:
     """The informers of all kinds that controllers read; the caller runs them."""
 
     def __init__(self, client: ApiClient) -> None:
-        self.deployments = Informer(client, DEPLOYMENTS)
-        self.replica_sets = Informer(client, REPLICA_SETS)
-        self.jobs = Informer(client, JOBS)
-        self.pods = Informer(client, PODS)
-        self.services = Informer(client, SERVICES)
-        self.slices = Informer(client, ENDPOINT_SLICES)
-        self.nodes = Informer(client, NODES)
-        workloads = [self.deployments, self.replica_sets, self.jobs, self.pods]
-        self.all = [*workloads, self.services, self.slices, self.nodes]
+        kinds = ("Deployment", "ReplicaSet", "Job", "Pod", "Service", "EndpointSlice", "Node")
+        self.all = [Informer(client, kind) for kind in kinds]
+        self.deployments, self.replica_sets, self.jobs, self.pods, self.services, self.slices, self.nodes = self.all
 
     async def synced(self) -> None:
         """Wait until each informer has its first list."""
@@ -143,17 +136,17 @@ class OwnerLoop:
         self._owned = owned
         self._executor = executor
         self._plan = plan
-        self.queue = WorkQueue(owners.resource.plural, self._reconcile)
+        self.queue = WorkQueue(owners.kind, self._reconcile)
         owners.listen(lambda obj: self.queue.mark(key_of(obj)))
         owned.listen(self._on_owned)
 
     def _on_owned(self, obj: Object) -> None:
         owner = controller_of(obj)
-        if owner is not None and owner["kind"] == self._owners.resource.kind:
+        if owner is not None and owner["kind"] == self._owners.kind:
             self.queue.mark((obj["metadata"]["namespace"], owner["name"]))
 
     async def _reconcile(self, key: Key) -> float | None:
-        owner = self._owners.get(*key)
+        owner = self._owners.objects.get(key)
         if owner is None:
             return None
         owned = owned_by(owner, self._owned.within(key[0]))
@@ -161,24 +154,15 @@ class OwnerLoop:
         try:
             await self._executor.execute(changes)
         except CreateRejectedError as refused:
+            actions: list[Action] = [PostEvent(owner, "Warning", "FailedCreate", f"Error creating: {refused}")]
+            if owner["kind"] == "ReplicaSet":
+                # Its status states the reason too.
+                failed = plan_replica_set(owner, owned, datetime.now(UTC), failure=str(refused))
+                actions += [action for action in failed.actions if isinstance(action, Patch)]
+            await self._executor.execute(Changes(actions))
             # Retried with a back-off.
-            event = PostEvent(owner, "Warning", "FailedCreate", f"Error creating: {refused.message}")
-            await self._executor.execute(Changes([event, *self._after_rejection(owner, owned, refused)]))
             raise
         return changes.requeue_s
-
-    def _after_rejection(self, owner: Object, owned: list[Object], refused: CreateRejectedError) -> list[Action]:
-        """Return the actions after the API server rejected an object of the owner."""
-        return []
-
-
-class ReplicaSetLoop(OwnerLoop):
-    """The control loop of ReplicaSets."""
-
-    def _after_rejection(self, owner: Object, owned: list[Object], refused: CreateRejectedError) -> list[Action]:
-        """State the reason in the ReplicaSet's status too."""
-        failed = plan_replica_set(owner, owned, datetime.now(UTC), failure=refused.message)
-        return [action for action in failed.actions if isinstance(action, Patch)]
 
 
 class JobLoop(OwnerLoop):
@@ -190,7 +174,7 @@ class JobLoop(OwnerLoop):
             self.queue.mark((obj["metadata"]["namespace"], _job_of(obj)[0]))
 
     async def _reconcile(self, key: Key) -> float | None:
-        job = self._owners.get(*key)
+        job = self._owners.objects.get(key)
         own = (key[1], job["metadata"]["uid"] if job else None)
         # Pods of a deleted Job, possibly of an earlier one with this name, would keep their finalizer forever.
         pods = self._owned.within(key[0])
@@ -224,14 +208,14 @@ class EndpointSliceLoop:
     def _on_pod(self, pod: Object) -> None:
         before = self._last_labels.get(pod["metadata"]["uid"], pod)
         self._last_labels[pod["metadata"]["uid"]] = {"metadata": pod["metadata"]}
-        if self._sources.pods.get(*key_of(pod)) is None:
+        if self._sources.pods.objects.get(key_of(pod)) is None:
             del self._last_labels[pod["metadata"]["uid"]]
         for service in self._sources.services.within(pod["metadata"]["namespace"]):
             if selects(service, pod) or selects(service, before):
                 self.queue.mark(key_of(service))
 
     async def _reconcile(self, key: Key) -> float | None:
-        service = self._sources.services.get(*key)
+        service = self._sources.services.objects.get(key)
         if service is None:
             # The garbage collector deletes its slices.
             return None
@@ -260,7 +244,7 @@ class SchedulerLoop:
     def _on_pod(self, pod: Object) -> None:
         if _is_pending(pod):
             self.queue.mark(key_of(pod))
-        elif has_ended(pod) or self._sources.pods.get(*key_of(pod)) is None:
+        elif has_ended(pod) or self._sources.pods.objects.get(key_of(pod)) is None:
             self._mark_pending()
 
     def _mark_pending(self) -> None:
@@ -269,7 +253,7 @@ class SchedulerLoop:
                 self.queue.mark(key)
 
     async def _reconcile(self, key: Key) -> float | None:
-        pod = self._sources.pods.get(*key)
+        pod = self._sources.pods.objects.get(key)
         if pod is None or not _is_pending(pod):
             return None
         nodes = list(self._sources.nodes.objects.values())
@@ -280,12 +264,11 @@ class SchedulerLoop:
         meta = {part: pod["metadata"][part] for part in ("name", "namespace", "uid")}
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
-        pods = self._sources.pods
-        await self._client.create(pods.resource, binding, "binding")
-        bound = await self._client.find(pods.resource, meta["namespace"], meta["name"])
+        await self._client.post("Pod", binding, "binding")
+        bound = await self._client.find("Pod", meta["namespace"], meta["name"])
         if bound is not None:
             # The next reconciliation must see that the node's resources are taken.
-            pods.record(bound)
+            self._sources.pods.record(bound)
         message = f"Successfully assigned {meta['namespace']}/{meta['name']} to {node}"
         self._recorder.post(pod, "Normal", "Scheduled", message)
         return None
@@ -294,19 +277,10 @@ class SchedulerLoop:
         known = condition(pod, "PodScheduled")
         if known is not None and known.get("message") == message:
             return
-        now = timestamp(datetime.now(UTC))
-        unschedulable = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": message,
-            "lastTransitionTime": known["lastTransitionTime"] if known else now,
-            "lastProbeTime": None,
-        }
-        others = [c for c in pod["status"].get("conditions") or [] if c != known]
-        patch = {"status": {"conditions": [*others, unschedulable]}}
-        pods = self._sources.pods
-        pods.record(await self._client.patch(pods.resource, pod, patch, subresource="status"))
+        since = known["lastTransitionTime"] if known else timestamp(datetime.now(UTC))
+        unschedulable = make_condition("PodScheduled", "False", "Unschedulable", message, since)
+        patch = {"status": {"conditions": [*other_conditions(pod, "PodScheduled"), unschedulable]}}
+        self._sources.pods.record(await self._client.patch(pod, patch, subresource="status"))
         self._recorder.post(pod, "Warning", "FailedScheduling", message)
 
 
@@ -326,7 +300,7 @@ async def work(kubeconfig: Path) -> None:
         executor = Executor(client, recorder, sources.all)
         loops = (
             OwnerLoop(sources.deployments, sources.replica_sets, executor, plan_deployment),
-            ReplicaSetLoop(sources.replica_sets, sources.pods, executor, plan_replica_set),
+            OwnerLoop(sources.replica_sets, sources.pods, executor, plan_replica_set),
             JobLoop(sources.jobs, sources.pods, executor, plan_job),
             EndpointSliceLoop(sources, executor),
             SchedulerLoop(sources, client, recorder),

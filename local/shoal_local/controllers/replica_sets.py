@@ -6,7 +6,16 @@ from datetime import datetime
 from typing import Any
 
 from shoal_local.controllers.changes import Changes, Create, Delete, Patch, PostEvent, available_in_s, status_differs
-from shoal_local.objects import Object, condition, has_ended, is_deleting, is_ready, reference_to, timestamp
+from shoal_local.objects import (
+    Object,
+    condition,
+    has_ended,
+    is_deleting,
+    is_ready,
+    make_condition,
+    reference_to,
+    timestamp,
+)
 
 MAX_CREATED_AT_ONCE = 500
 COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -37,9 +46,8 @@ def plan_replica_set(replica_set: Object, owned: Sequence[Object], now: datetime
     if failure:
         # The time of the first rejection with this message is kept.
         known = condition(replica_set, "ReplicaFailure")
-        made = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": failure}
-        same = known is not None and known["message"] == failure
-        conditions = [known if known and same else {**made, "lastTransitionTime": timestamp(now)}]
+        made = make_condition("ReplicaFailure", "True", "FailedCreate", failure, timestamp(now))
+        conditions = [known if known and known["message"] == failure else made]
     status: Object = {
         "observedGeneration": meta["generation"],
         "replicas": len(active),

@@ -1,14 +1,14 @@
 """The scheduler: chooses a node for a pod, or states why no node fits."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
 from typing import Any
 
 from shoal_local.apiserver.schemas.decoding import parse_quantity
 from shoal_local.objects import Object, condition, has_ended
 
-Amounts = dict[str, Decimal]
+Amounts = Counter[str]
+"""Decimal quantities by resource; a Counter adds, subtracts and takes the larger of them by name."""
 
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -16,7 +16,8 @@ _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedu
 
 def amounts(resources: Mapping[str, Any]) -> Amounts:
     """Return quantities as decimal numbers."""
-    return {name: parse_quantity(str(value)) for name, value in resources.items()}
+    numbers: Any = {name: parse_quantity(str(value)) for name, value in resources.items()}
+    return Counter(numbers)
 
 
 def pod_requests(pod: Object) -> Amounts:
@@ -26,37 +27,20 @@ def pod_requests(pod: Object) -> Amounts:
     it. A pod also takes one of the node's ``pods``.
     """
     spec = pod["spec"]
-    total: Counter[str] = Counter()
-    for container in spec["containers"]:
-        _add(total, _requests(container))
-    sidecars: Counter[str] = Counter()
-    peak: Amounts = {}
+    sidecars, peak = Amounts(), Amounts()
     for container in spec.get("initContainers") or []:
-        step = Counter(sidecars)
-        _add(step, _requests(container))
-        peak = _larger(peak, step)
+        step = sidecars + _requests(container)
+        peak |= step
         if container.get("restartPolicy") == "Always":
             sidecars = step
-    _add(total, dict(sidecars))
-    found = _larger(peak, dict(total))
-    _add(found, amounts(spec.get("overhead") or {}))
-    return {**found, "pods": Decimal(1)}
+    total = sum(map(_requests, spec["containers"]), sidecars)
+    return (total | peak) + amounts(spec.get("overhead") or {}) + amounts({"pods": 1})
 
 
 def _requests(container: Object) -> Amounts:
     # A limit is the default of the request.
     resources = container.get("resources") or {}
     return amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
-
-
-def _add(total: Any, more: Mapping[str, Any]) -> None:
-    for name, amount in more.items():
-        total[name] = total.get(name, Decimal(0)) + amount
-
-
-def _larger(one: Mapping[str, Any], other: Mapping[str, Any]) -> Amounts:
-    names = {*one, *other}
-    return {name: max(one.get(name, Decimal(0)), other.get(name, Decimal(0))) for name in names}
 
 
 def unfit_reasons(pod: Object, requests: Amounts, node: Object, free: Amounts) -> list[str]:
@@ -75,11 +59,10 @@ def unfit_reasons(pod: Object, requests: Amounts, node: Object, free: Amounts) -
     if repelling := [t for t in taints if t["effect"] != "PreferNoSchedule" and not _tolerates(tolerations, t)]:
         key, value = repelling[0]["key"], repelling[0].get("value", "")
         return [f"node(s) had untolerated taint(s) {{{key}: {value}}}"]
-    labels = node["metadata"].get("labels") or {}
-    if any(labels.get(key) != value for key, value in (pod["spec"].get("nodeSelector") or {}).items()):
+    if not (pod["spec"].get("nodeSelector") or {}).items() <= (node["metadata"].get("labels") or {}).items():
         return [AFFINITY]
-    # Resources that the node does not list have a free amount of 0.
-    short = [name for name, amount in requests.items() if amount > free.get(name, 0) and amount > 0]
+    # A Counter has 0 of resources that the node does not list.
+    short = [name for name, amount in requests.items() if amount > free[name]]
     return ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in sorted(short)]
 
 
@@ -99,17 +82,16 @@ def _tolerates(tolerations: list[Object], taint: Object) -> bool:
 def place(pod: Object, nodes: Sequence[Object], pods: Iterable[Object]) -> tuple[str, str]:
     """Return the first node that fits the pod, or '' and the reason."""
     requests = pod_requests(pod)
-    taken: dict[str, Amounts] = {}
+    taken: defaultdict[str, Amounts] = defaultdict(Counter)
     for other in pods:
         assigned = other["spec"].get("nodeName")
         if assigned and not has_ended(other):
-            _add(taken.setdefault(assigned, {}), pod_requests(other))
+            taken[assigned] += pod_requests(other)
     # How many nodes each reason rules out.
     reasons: Counter[str] = Counter()
     for node in nodes:
         name = node["metadata"]["name"]
-        has, used = amounts((node.get("status") or {}).get("allocatable") or {}), taken.get(name, {})
-        free = {name: amount - used.get(name, Decimal(0)) for name, amount in has.items()}
+        free = amounts((node.get("status") or {}).get("allocatable") or {}) - taken[name]
         why = unfit_reasons(pod, requests, node, free)
         if not why:
             return name, ""

@@ -18,7 +18,7 @@ from shoal_local.api_client import ApiClient, read_kubeconfig
 from shoal_local.events import EventRecorder
 from shoal_local.kubelet.kubelet import Kubelet
 from shoal_local.kubelet.logs import make_app
-from shoal_local.kubelet.machine import AddressPool, Devices, Images, Machine, ReferencedObjects
+from shoal_local.kubelet.machine import AddressPool, Devices, Images, Machine
 from shoal_local.kubelet.node import HostsFile, Node, gpu_count
 from shoal_local.kubelet.probing import ProbeClient
 from shoal_local.kubelet.records import Models
@@ -62,7 +62,6 @@ async def work(options: SimpleNamespace, counts: dict[str, int]) -> None:
         machine = Machine(
             client=client,
             recorder=EventRecorder(client, "kubelet", options.node_name),
-            referenced_objects=ReferencedObjects(client),
             probe_client=ProbeClient(),
             images=Images(options.images or options.dir / "images.yaml", models),
             addresses=AddressPool(options.pod_cidr),
@@ -88,7 +87,7 @@ async def work(options: SimpleNamespace, counts: dict[str, int]) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve(sockets=[listening]))
             group.create_task(machine.recorder.run())
-            group.create_task(names.run())
+            group.create_task(names.services.run())
             group.create_task(kubelet.run())
             group.create_task(node.run())
 

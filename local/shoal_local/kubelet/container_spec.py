@@ -51,7 +51,7 @@ def make_container_spec(
     image = find_image(spec["image"], machine.images.table(), str(machine.images.file))
     own = make_variables(spec, context)
     # What the image holds, the hosts file, the termination log, and the volumes.
-    files = [{"source": source, "target": target, "read_only": True} for target, source in image.files]
+    files = [{"source": source, "target": target, "read_only": True} for target, source in (image.files or {}).items()]
     names = {"source": str(machine.hosts), "target": str(HOSTS), "read_only": True}
     run_directory.mkdir(parents=True, exist_ok=True)
     log = run_directory / TERMINATION_LOG
@@ -74,7 +74,7 @@ def make_container_spec(
     # Later entries win: the container's own variables override all others.
     variables = {
         **base_environment(),
-        **dict(image.env),
+        **(image.env or {}),
         "HOSTNAME": pod["spec"].get("hostname") or pod["metadata"]["name"],
         "KUBERNETES_SERVICE_HOST": address.hostname or "",
         "KUBERNETES_SERVICE_PORT": str(address.port or 443),

@@ -45,15 +45,10 @@ class Exit:
     reason: str = ""
     message: str = ""
 
-    @property
-    def shown_reason(self) -> str:
-        """Return the reason that kubectl shows."""
-        return self.reason or ("Completed" if self.code == 0 else "Error")
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ObservedContainer:
-    """The state of one container at one moment."""
+    """The state of one container; the kubelet updates it, and decides on a copy."""
 
     attempt: int = -1
     """Number of the latest run, from 0; -1 before the first."""
@@ -126,10 +121,6 @@ class PodActions:
     wake_at: float | None = None
     over: bool = False
     """No container runs, and none will."""
-
-    def wake(self, at: float) -> None:
-        """Schedule the next decision at this time or earlier."""
-        self.wake_at = at if self.wake_at is None else min(self.wake_at, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +225,7 @@ def _keep_running(steps: PodActions, spec: Object, member: Member, seen: Observe
     at = start_at(seen)
     # The restart is delayed by the back-off.
     if at > now:
-        steps.wake(at)
+        steps.wake_at = min(at, steps.wake_at or at)
         if seen.exit is not None and seen.waiting is None:
             steps.held_back.append(member.name)
     else:

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
 
 
 class BadTableError(Exception):
@@ -14,17 +15,17 @@ class UnknownImageError(Exception):
     """The image table has no entry; the message says how to add one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
-    """The local program that replaces an image."""
+class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The local program that replaces an image: an entry of the image table."""
 
-    command: tuple[str, ...]
+    command: list[str] = []
     """Its entry point."""
-    args: tuple[str, ...] = ()
-    env: tuple[tuple[str, str], ...] = ()
+    args: list[str] = []
+    # In YAML, a field without a value is null.
+    env: dict[str, str] | None = None
     working_dir: str = ""
-    files: tuple[tuple[str, str], ...] = ()
-    """Path in the image, and the file or directory of this machine that appears there."""
+    files: dict[str, str] | None = None
+    """The file or directory of this machine that appears at each path in the image."""
     layout: str = ""
     """Directory of an OCI layout, from which image volumes are unpacked."""
 
@@ -35,8 +36,8 @@ Table = Mapping[str, Image]
 def default_table(python: str) -> dict[str, Image]:
     """Return the default table: Shoal's images and ``python`` itself."""
     modules = ("shoal_proxy", "shoal_runtime", "shoal_operator")
-    entries = {n.replace("_", "/"): Image((python, "-m", n), env=(("PYTHONUNBUFFERED", "1"),)) for n in modules}
-    return {**entries, "python": Image((), (python,))}
+    entries = {n.replace("_", "/"): Image([python, "-m", n], env={"PYTHONUNBUFFERED": "1"}) for n in modules}
+    return {**entries, "python": Image(args=[python])}
 
 
 def parse_table(document: Mapping[str, Any]) -> dict[str, Image]:
@@ -44,33 +45,18 @@ def parse_table(document: Mapping[str, Any]) -> dict[str, Image]:
 
     Raises BadTableError: an entry has another form.
     """
-    known = {"command", "args", "env", "workingDir", "files", "layout"}
     table = {}
     for name, entry in document.items():
-        # An unknown key is most likely misspelled.
-        if not isinstance(entry, dict) or not set(entry) <= known:
-            raise BadTableError(f"image {name!r}: expected a mapping of {', '.join(sorted(known))}")
-        for part in ("command", "args"):
-            if not isinstance(entry.get(part, []), list):
-                raise BadTableError(f"image {name!r}: {part} must be a list, not {entry[part]!r}")
-        for part in ("env", "files"):
-            # `env:` without a value is null in YAML.
-            if not isinstance(entry.get(part) or {}, dict):
-                raise BadTableError(f"image {name!r}: {part} must be a mapping, not {entry[part]!r}")
-        table[name] = Image(
-            command=tuple(map(str, entry.get("command", []))),
-            args=tuple(map(str, entry.get("args", []))),
-            env=tuple((str(k), str(v)) for k, v in (entry.get("env") or {}).items()),
-            working_dir=str(entry.get("workingDir", "")),
-            files=tuple((str(k), str(v)) for k, v in (entry.get("files") or {}).items()),
-            layout=str(entry.get("layout", "")),
-        )
+        try:
+            table[name] = msgspec.convert(entry, Image)
+        except msgspec.ValidationError as error:
+            raise BadTableError(f"image {name!r}: {error}") from None
     return table
 
 
 def with_files(table: Table, name: str, files: Mapping[str, str]) -> dict[str, Image]:
     """Return the table with files added to the image ``name``."""
-    return {**table, name: replace(table[name], files=(*table[name].files, *files.items()))} if files else dict(table)
+    return {**table, name: msgspec.structs.replace(table[name], files={**(table[name].files or {}), **files})}
 
 
 def find_image(name: str, table: Table, where: str) -> Image:

@@ -12,20 +12,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shoal_local.api_client import PODS, STRATEGIC_PATCH, ApiClient, UnreachableError
+from shoal_local.api_client import STRATEGIC_PATCH, ApiClient, UnreachableError
 from shoal_local.apiserver.errors import ApiError
 from shoal_local.informer import Informer
 from shoal_local.kubelet.container_spec import make_container_spec
 from shoal_local.kubelet.containers import ObservedContainer, PodTermination, StopAction, members_of, next_actions
 from shoal_local.kubelet.images import BadTableError, UnknownImageError
-from shoal_local.kubelet.machine import Machine
+from shoal_local.kubelet.machine import Machine, referenced_objects
 from shoal_local.kubelet.probing import Kind, Prober
 from shoal_local.kubelet.records import PodRecord, known_pods
 from shoal_local.kubelet.runs import Container
 from shoal_local.kubelet.status import StatusContext, full_name, known_status, pod_status
 from shoal_local.kubelet.variables import ConfigError, Context
 from shoal_local.kubelet.volumes import VolumeError, Volumes, remove_volumes
-from shoal_local.objects import Object, has_ended
+from shoal_local.objects import Object, has_ended, key_of
 
 logger = logging.getLogger(__name__)
 RETRY_S = 5.0
@@ -52,7 +52,7 @@ class PodWorker:
         self._changed = asyncio.Event()
         self._erased_at: float | None = None
         self._containers = {m.name: Container(m, record, self._changed.set) for m in members_of(pod["spec"])}
-        self._volumes = Volumes(pod, record, machine.referenced_objects, machine.images, short=not machine.mounts)
+        self._volumes = Volumes(pod, record, machine)
         self._tasks: set[asyncio.Task[None]] = set()
         self._written: Object = {}
         self._held_back: dict[str, int] = {}
@@ -110,7 +110,7 @@ class PodWorker:
         while self._end() is None:
             await asyncio.sleep(FOLLOW_S)
             with contextlib.suppress(ApiError, UnreachableError, VolumeError, OSError):
-                self._volumes.renew(await self._machine.referenced_objects.objects_for(self.pod))
+                self._volumes.renew(await referenced_objects(self._machine.client, self.pod))
 
     def release(self) -> None:
         """Stop following the pod's processes, which outlive the kubelet."""
@@ -146,7 +146,7 @@ class PodWorker:
             # Publish the final status, delete the pod from the API, and free its resources.
             await self._publish()
             if self._erased_at is None:
-                await self._machine.client.delete(PODS, self.pod, grace_s=0)
+                await self._machine.client.delete(self.pod, grace_s=0)
             self.release()
             self._record.remove()
             remove_volumes(self.uid)
@@ -174,14 +174,14 @@ class PodWorker:
         container = self._containers[name]
         machine = self._machine
         try:
-            found = await machine.referenced_objects.objects_for(self.pod)
-            context = Context(self.pod, self._address, machine.host_ip, lambda plural, name: found.get((plural, name)))
-            await self._volumes.prepare(found, context)
+            found = await referenced_objects(machine.client, self.pod)
+            context = Context(self.pod, self._address, machine.host_ip, found)
+            await self._volumes.prepare(context)
             directory = self._record.run(name, container.next_attempt)
             content = make_container_spec(container.member, context, machine, self._volumes, directory)
         except (UnknownImageError, BadTableError) as error:
             # The first attempt has the reason ErrImagePull, later ones ImagePullBackOff, as with a registry.
-            image, message, before = container.member.spec["image"], str(error), container.waiting
+            image, message, before = container.member.spec["image"], str(error), container.state.waiting
             if before is None or not before[1].endswith(message):
                 self._post_event("Warning", "Failed", f'Failed to pull image "{image}": {message}', container)
                 self._cannot_start(container, "ErrImagePull", message, retry_s=0.5)
@@ -194,15 +194,15 @@ class PodWorker:
             self._cannot_start(container, "CreateContainerConfigError", str(error))
         except (VolumeError, OSError) as error:
             self._post_event("Warning", "FailedMount", str(error))
-            container.waiting, container.retry_at = None, _now() + RETRY_S
+            container.state.waiting, container.state.retry_at = None, _now() + RETRY_S
         else:
             await self._launch(container, content)
 
     def _cannot_start(self, container: Container, reason: str, message: str, retry_s: float = RETRY_S) -> None:
-        if container.waiting != (reason, message) and reason == "CreateContainerConfigError":
+        if container.state.waiting != (reason, message) and reason == "CreateContainerConfigError":
             self._post_event("Warning", "Failed", f"Error: {message}", container)
-        container.waiting = (reason, message)
-        container.retry_at = _now() + retry_s
+        container.state.waiting = (reason, message)
+        container.state.retry_at = _now() + retry_s
 
     async def _launch(self, container: Container, content: Object) -> None:
         name, old = container.member.name, container.next_attempt - 2
@@ -235,9 +235,9 @@ class PodWorker:
     def _stop(self, stop: StopAction) -> None:
         # A second stop is sent only at the pod's end, whose grace period may be shorter.
         container = self._containers[stop.name]
-        if container.stopping and stop.why != "ending":
+        if container.state.stopping and stop.why != "ending":
             return
-        container.stopping = True
+        container.state.stopping = True
         message = f"Stopping container {stop.name}"
         if stop.why == "unhealthy":
             message = f"Container {stop.name} failed liveness probe, will be restarted"
@@ -256,7 +256,7 @@ class PodWorker:
             # The uid rejects the patch for a later pod of this name.
             patch = {"metadata": {"uid": self.uid}, "status": status}
             patched = await self._machine.client.patch(
-                PODS, self.pod, patch, subresource="status", content_type=STRATEGIC_PATCH
+                self.pod, patch, subresource="status", content_type=STRATEGIC_PATCH
             )
         except ApiError as error:
             # The pod was deleted, or replaced by another one of this name.
@@ -285,7 +285,7 @@ class Kubelet:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         # False until earlier pods are adopted: changes before that are part of the first list.
         self._begun = False
-        self.pods = Informer(client, PODS, fieldSelector=f"spec.nodeName={machine.node_name}")
+        self.pods = Informer(client, "Pod", fieldSelector=f"spec.nodeName={machine.node_name}")
         self.pods.listen(self._on_pod)
 
     async def run(self) -> None:
@@ -350,7 +350,7 @@ class Kubelet:
         if not self._begun:
             return
         uid = pod["metadata"]["uid"]
-        present = self.pods.get(pod["metadata"]["namespace"], pod["metadata"]["name"])
+        present = self.pods.objects.get(key_of(pod))
         gone = present is None or present["metadata"]["uid"] != uid
         worker = self._workers.get(uid)
         # A new pod, a deleted pod, or a change of a known pod.
@@ -364,6 +364,6 @@ class Kubelet:
 
     def run_directory(self, namespace: str, pod: str, container: str, *, previous: bool) -> Path | None:
         """Return the directory of a container's current or previous run, or None if there is none."""
-        known = self.pods.get(namespace, pod)
+        known = self.pods.objects.get((namespace, pod))
         worker = self._workers.get(known["metadata"]["uid"]) if known else None
         return worker.run_directory(container, previous=previous) if worker else None

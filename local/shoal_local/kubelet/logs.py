@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -19,56 +19,38 @@ from shoal_local.kubelet.kubelet import Kubelet
 POLL_S = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class LogQuery:
-    """The options of a request for a log."""
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class LogQuery(msgspec.Struct, frozen=True, rename="camel"):
+    """The options of a request for a log, named as in the log subresource."""
 
     follow: bool = False
     previous: bool = False
     timestamps: bool = False
-    tail_lines: int | None = None
-    limit_bytes: int | None = None
-    since: str = ""
-    """Time in the log's format; '' shows all lines."""
+    tail_lines: Count | None = None
+    limit_bytes: Count | None = None
+    since_seconds: Count | None = None
+    since_time: datetime | None = None
 
     @classmethod
     def of(cls, query: Mapping[str, str], now: datetime) -> Self:
-        """Parse the query of the log subresource. Raises ValueError: a number or time is invalid."""
-        since, seconds = None, _number(query, "sinceSeconds")
-        if seconds is not None:
-            since = now - timedelta(seconds=seconds)
-        elif text := query.get("sinceTime"):
-            try:
-                since = datetime.fromisoformat(text)
-            except ValueError:
-                raise ValueError(f"sinceTime must be a time such as 2026-01-31T12:00:00Z, not {text!r}") from None
-        return cls(
-            follow=query.get("follow") == "true",
-            previous=query.get("previous") == "true",
-            timestamps=query.get("timestamps") == "true",
-            tail_lines=_number(query, "tailLines"),
-            limit_bytes=_number(query, "limitBytes"),
-            since=since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S") if since else "",
-        )
-
-
-def _number(query: Mapping[str, str], name: str) -> int | None:
-    text = query.get(name)
-    if text is None:
-        return None
-    if not text.isdigit():
-        raise ValueError(f"{name} must be a whole number of at least 0, not {text!r}")
-    return int(text)
+        """Parse a query; ``since_seconds`` sets ``since_time``. Raises ValueError: a number or time is invalid."""
+        found = msgspec.convert(dict(query), cls, strict=False)
+        if found.since_seconds is None:
+            return found
+        return msgspec.structs.replace(found, since_time=now - timedelta(seconds=found.since_seconds))
 
 
 def format_lines(lines: Iterable[bytes], wanted: LogQuery) -> Iterator[bytes]:
     """Yield the texts of log lines. A partial line (tag P) has no newline: the next line continues it."""
+    # Times in this format sort as text.
+    since = wanted.since_time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S") if wanted.since_time else ""
     for line in lines:
         time, _, rest = line.partition(b" ")
         _, _, rest = rest.partition(b" ")
         tag, _, text = rest.partition(b" ")
-        # Times in this format sort as text.
-        if time.decode(errors="replace") < wanted.since:
+        if time.decode(errors="replace") < since:
             continue
         end = b"" if tag == b"P" else b"\n"
         yield (time + b" " + text if wanted.timestamps else text).removesuffix(b"\n") + end
@@ -117,7 +99,7 @@ async def _blocks(directory: Path, wanted: LogQuery) -> AsyncIterator[bytes]:
         await asyncio.sleep(POLL_S)
     if not path.exists():
         return
-    with Tail(path) as tail:
+    with contextlib.closing(Tail(path)) as tail:
         # The shim keeps one rotated file.
         older = directory / "log.1"
         lines = [*(older.read_bytes().splitlines(keepends=True) if older.exists() else []), *tail.more()]
@@ -148,10 +130,8 @@ class Tail:
         self._file = path.open("rb")
         self._part = b""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
     def more(self) -> list[bytes]:

@@ -7,16 +7,16 @@ each lookup.
 import asyncio
 import logging
 import os
-import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shoal_local.api_client import LEASES, NODES, SERVICES, STRATEGIC_PATCH, ApiClient, UnreachableError
+from shoal_local.api_client import STRATEGIC_PATCH, ApiClient, UnreachableError
 from shoal_local.apiserver.errors import ApiError
 from shoal_local.informer import Informer
-from shoal_local.objects import Object, condition, is_ready, timestamp
+from shoal_local.kubelet.machine import ARCHITECTURE
+from shoal_local.objects import Object, condition, is_ready, make_condition, timestamp
 
 logger = logging.getLogger(__name__)
 HEARTBEAT_S, LEASE_S = 10.0, 40
@@ -54,24 +54,20 @@ class Node:
                 await asyncio.sleep(HEARTBEAT_S)
 
     async def _register(self) -> None:
-        known = await self.client.find(NODES, "", self.name)
+        known = await self.client.find("Node", "", self.name)
         if known is None:
-            arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-            labels = {"kubernetes.io/hostname": self.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": arch}
+            own = {"hostname": self.name, "os": "linux", "arch": ARCHITECTURE}
+            labels = {f"kubernetes.io/{name}": value for name, value in own.items()}
             named = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name, "labels": labels}}
-            known = await self.client.create(NODES, {**named, "spec": {}})
+            known = await self.client.create({**named, "spec": {}})
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         own = {"cpu": str(os.cpu_count() or 1), "memory": f"{memory // 1024}Ki", "pods": str(MAX_PODS)}
         capacity = {**own, **self.capacity}
-        before, now = condition(known, "Ready") if is_ready(known) else None, timestamp(datetime.now(UTC))
-        ready = {
-            "type": "Ready",
-            "status": "True",
-            "reason": "KubeletReady",
-            "message": "kubelet is posting ready status",
-            "lastHeartbeatTime": before["lastHeartbeatTime"] if before else now,
-            "lastTransitionTime": before["lastTransitionTime"] if before else now,
-        }
+        now = timestamp(datetime.now(UTC))
+        before = (condition(known, "Ready") if is_ready(known) else None) or {}
+        since, beat = before.get("lastTransitionTime", now), before.get("lastHeartbeatTime", now)
+        ready = make_condition("Ready", "True", "KubeletReady", "kubelet is posting ready status", since)
+        ready["lastHeartbeatTime"] = beat
         status = {
             "capacity": capacity,
             "allocatable": capacity,
@@ -83,22 +79,20 @@ class Node:
         # Other writers' conditions do not count as a change.
         old = known.get("status") or {}
         if ready not in old.get("conditions", []) or {**old, **status, "conditions": old["conditions"]} != old:
-            await self.client.patch(
-                NODES, known, {"status": status}, subresource="status", content_type=STRATEGIC_PATCH
-            )
+            await self.client.patch(known, {"status": status}, subresource="status", content_type=STRATEGIC_PATCH)
 
     async def _renew(self) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = {"holderIdentity": self.name, "leaseDurationSeconds": LEASE_S, "renewTime": now}
         meta = {"name": self.name, "namespace": NAMESPACE}
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec}
         try:
-            await self.client.patch(LEASES, {"metadata": meta}, {"spec": spec})
+            await self.client.patch(lease, {"spec": spec})
         except ApiError as error:
             # 404: the first renewal, or a user deleted the Lease.
             if error.code != 404:
                 raise
-            lease = {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": meta, "spec": spec}
-            await self.client.create(LEASES, lease)
+            await self.client.create(lease)
 
 
 HOSTS = Path("/etc/hosts")
@@ -118,24 +112,20 @@ def hosts_text(machine: str, services: Iterable[Object]) -> str:
 
 
 class HostsFile:
-    """The hosts file of containers, rewritten when a Service changes."""
+    """The hosts file of containers, rewritten when a Service changes; the caller runs the informer."""
 
     def __init__(self, client: ApiClient, file: Path) -> None:
-        self._services = Informer(client, SERVICES)
-        self._services.listen(lambda _: self._write())
+        self.services = Informer(client, "Service")
+        self.services.listen(lambda _: self._write())
         self._file = file
         self._text = ""
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
         self._write()
 
-    async def run(self) -> None:
-        """Watch Services until cancelled."""
-        await self._services.run()
-
     def _write(self) -> None:
         own = HOSTS.read_text() if HOSTS.exists() else ""
-        text = hosts_text(own, self._services.objects.values())
+        text = hosts_text(own, self.services.objects.values())
         if text != self._text:
             self._text = text
             # In place: containers have mounted this inode. Never empty: they look up localhost too.

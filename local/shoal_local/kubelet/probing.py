@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import httpx
 
@@ -88,13 +88,8 @@ class ProbeClient:
 
 
 OnFailure = Callable[[Kind, str], None]
-
-
-class Report(Protocol):
-    """Callback that receives the verdicts of probes."""
-
-    def __call__(self, kind: Kind, *, verdict: bool) -> None:
-        """Receive a verdict."""
+Report = Callable[[Mapping[Kind, bool]], None]
+"""Receives the new verdicts of probes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +108,11 @@ class Prober:
             while state.verdict is None:
                 state = await self._next(Kind.STARTUP, state)
             if not state.verdict:
-                report(Kind.STARTUP, verdict=False)
+                report({Kind.STARTUP: False})
                 return
-        report(Kind.STARTUP, verdict=True)
+        report({Kind.STARTUP: True})
         if ready or Kind.READINESS not in self.container:
-            report(Kind.READINESS, verdict=True)
+            report({Kind.READINESS: True})
         async with asyncio.TaskGroup() as group:
             # A readiness that an earlier kubelet established stays until probes disagree.
             for kind, verdict in ((Kind.LIVENESS, None), (Kind.READINESS, ready or None)):
@@ -130,7 +125,7 @@ class Prober:
             before = state.verdict
             state = await self._next(kind, state)
             if state.verdict is not None and state.verdict != before:
-                report(kind, verdict=state.verdict)
+                report({kind: state.verdict})
 
     def _begin(self, kind: Kind, *, verdict: bool | None = None) -> ProbeState:
         now_s = asyncio.get_running_loop().time()

@@ -54,12 +54,8 @@ class PodRecord:
 
     @property
     def volumes(self) -> Path:
-        """Return the directory of the pod's volumes."""
+        """Return the directory of the pod's volumes, each in a directory of its name."""
         return self.directory / "volumes"
-
-    def volume(self, name: str) -> Path:
-        """Return the directory of one of the pod's volumes."""
-        return self.volumes / name
 
     def remove(self) -> None:
         """Remove the pod's directory."""

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
@@ -201,15 +201,9 @@ class Container:
     def __init__(self, member: Member, record: PodRecord, on_change: Callable[[], None]) -> None:
         self.member = member
         self.run: Run | None = None
-        self.stopping = False
-        self.waiting: tuple[str, str] | None = None
-        self.retry_at = 0.0
-        self.started, self.ready, self.healthy = False, False, True
+        self.state = ObservedContainer()
         self._record = record
         self._on_change = on_change
-        self._attempt = -1
-        self._streak = 0
-        self._previous: Exit | None = None
         self._ended: Exit | None = None
         self._probing: asyncio.Task[None] | None = None
         self._waiting: asyncio.Task[None] | None = None
@@ -217,7 +211,7 @@ class Container:
     @property
     def next_attempt(self) -> int:
         """Return the number of the next run."""
-        return self._attempt + 1
+        return self.state.attempt + 1
 
     def adopt(self) -> None:
         """Restore the state on disk and adopt the run of an earlier kubelet."""
@@ -225,29 +219,26 @@ class Container:
         if known is None:
             return
         # Written before each run, so this is the latest run.
-        self._attempt, self._streak = known["attempt"], known["streak"]
-        self._previous = Exit(**known["previous"]) if known["previous"] else None
-        self.run = Run.adopt(self._record.run(self.member.name, self._attempt))
+        previous = Exit(**known["previous"]) if known["previous"] else None
+        self.state = ObservedContainer(known["attempt"], previous=previous, streak=known["streak"])
+        self.run = Run.adopt(self._record.run(self.member.name, self.state.attempt))
         if self.run is None:
             # The earlier kubelet was killed after it wrote the state and before it started the run.
-            self._attempt -= 1
-            self._ended = self._previous
+            self.state.attempt -= 1
+            self._ended = previous
         else:
             self._follow(self.run)
 
     def start(self, container: Object, now: float) -> Run:
         """Start the next run."""
-        ended = self._exit()
+        ended, attempt, streak = self._exit(), self.next_attempt, self.state.streak
         if ended is not None:
-            self._streak = next_streak(self._streak, ended.finished_at - ended.started_at)
-        self._previous, self._ended = ended, None
-        self._attempt += 1
-        self.stopping, self.waiting, self.retry_at = False, None, 0.0
-        self.started, self.ready, self.healthy = False, False, True
-        state = {"attempt": self._attempt, "streak": self._streak, "previous": asdict(ended) if ended else None}
+            streak = next_streak(streak, ended.finished_at - ended.started_at)
+        self.state, self._ended = ObservedContainer(attempt, previous=ended, streak=streak), None
+        state = {"attempt": attempt, "streak": streak, "previous": asdict(ended) if ended else None}
         # Written before the start: after a kill in between, the next kubelet counts no run twice.
         write_json(self._record.container(self.member.name) / "state.json", state)
-        self.run = Run.start(self._record.run(self.member.name, self._attempt), container)
+        self.run = Run.start(self._record.run(self.member.name, attempt), container)
         self._follow(self.run)
         return self.run
 
@@ -262,13 +253,10 @@ class Container:
     def probe(self, prober: Prober, *, started: bool = False, ready: bool = False) -> None:
         """Start to probe the current run."""
 
-        def report(kind: Kind, *, verdict: bool) -> None:
-            if kind is Kind.READINESS:
-                self.ready = verdict
-            elif not verdict:
-                self.healthy = False
-            elif kind is Kind.STARTUP:
-                self.started = True
+        def report(verdicts: Mapping[Kind, bool]) -> None:
+            self.state.ready = verdicts.get(Kind.READINESS, self.state.ready)
+            self.state.started |= verdicts.get(Kind.STARTUP, False)
+            self.state.healthy &= all(good for kind, good in verdicts.items() if kind is not Kind.READINESS)
             self._on_change()
 
         self._probing = asyncio.create_task(prober.run(report, started=started, ready=ready))
@@ -285,23 +273,11 @@ class Container:
             self._waiting.cancel()
 
     def observe(self, now: float) -> ObservedContainer:
-        """Return the state of the container now."""
+        """Return a copy of the container's state now."""
         running = self.run is not None and not self.run.ended.is_set()
         # The shim may not have recorded the start yet.
         since = (self.run.started_at or now) if running and self.run else None
-        return ObservedContainer(
-            attempt=self._attempt,
-            running_since=since,
-            exit=self._exit(),
-            previous=self._previous,
-            streak=self._streak,
-            started=self.started,
-            ready=self.ready,
-            healthy=self.healthy,
-            stopping=self.stopping,
-            waiting=self.waiting,
-            retry_at=self.retry_at,
-        )
+        return replace(self.state, running_since=since, exit=self._exit())
 
     def _exit(self) -> Exit | None:
         """Return how the latest run ended, with its termination message."""

@@ -16,7 +16,7 @@ from shoal_local.kubelet.containers import (
     restarts,
     start_at,
 )
-from shoal_local.objects import Object, condition, timestamp
+from shoal_local.objects import Object, condition, make_condition, timestamp
 
 ConditionParts = tuple[str, str, str]
 
@@ -103,7 +103,7 @@ def _ended(pod: Object, name: str, attempt: int, exit_: Exit) -> Object:
     return {
         "exitCode": exit_.code,
         **({"signal": exit_.signal} if exit_.signal else {}),
-        "reason": exit_.shown_reason,
+        "reason": exit_.reason or ("Error" if exit_.code else "Completed"),
         **({"message": exit_.message} if exit_.message else {}),
         "startedAt": stamp(exit_.started_at or exit_.finished_at),
         "finishedAt": stamp(exit_.finished_at),
@@ -174,18 +174,8 @@ def _conditions(
     conditions = []
     for kind, (value, reason, message) in wanted.items():
         known = condition(pod, kind)
-        same = known is not None and known["status"] == value
+        since = known["lastTransitionTime"] if known and known["status"] == value else stamp(now)
         # Only null removes a field in a strategic merge patch.
-        removed = {word: None for word in ("reason", "message") if (known or {}).get(word)}
-        conditions.append(
-            {
-                "type": kind,
-                "status": value,
-                **removed,
-                **({"reason": reason} if reason else {}),
-                **({"message": message} if message else {}),
-                "lastProbeTime": None,
-                "lastTransitionTime": known["lastTransitionTime"] if known and same else stamp(now),
-            }
-        )
+        made = make_condition(kind, value, reason or None, message or None, since)
+        conditions.append({**made, "lastProbeTime": None})
     return conditions

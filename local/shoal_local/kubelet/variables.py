@@ -2,12 +2,18 @@
 
 import base64
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 Object = Mapping[str, Any]
-Lookup = Callable[[str, str], Object | None]
+Objects = Mapping[tuple[str, str], Object | None]
+"""ConfigMaps and Secrets by kind and name; None: missing."""
+REFERENCES = {
+    **dict.fromkeys(("configMap", "configMapRef", "configMapKeyRef"), "ConfigMap"),
+    **dict.fromkeys(("secret", "secretRef", "secretKeyRef"), "Secret"),
+}
+"""Fields of a pod's spec that refer to an object, and its kind."""
 _REFERENCE = re.compile(r"\$\$|\$\(([^()$]+)\)")
 _NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
@@ -24,8 +30,29 @@ class Context:
     pod: Object
     pod_ip: str
     host_ip: str
-    find: Lookup
-    """Plural and name to an object of the pod's namespace."""
+    objects: Objects
+    """The objects of the pod's namespace to which it refers."""
+
+
+def name_in(reference: Object) -> str | None:
+    """Return the name of the object in a reference, if it has one; a volume has another field for Secrets."""
+    return reference.get("secretName") or reference.get("name")
+
+
+def referenced(field: str, source: Object, objects: Objects) -> Object:
+    """Return the object in the ``field`` of a source, with ``data`` as bytes; {} if it is missing and optional.
+
+    Raises ConfigError: the object is missing.
+    """
+    reference, kind = source[field], REFERENCES[field]
+    found = objects.get((kind, name_in(reference) or ""))
+    if found is None:
+        if reference.get("optional"):
+            return {}
+        raise ConfigError(f'{kind.lower()} "{name_in(reference)}" not found')
+    # Data of Secrets is encoded in base64, data of ConfigMaps is text.
+    encode = base64.b64decode if kind == "Secret" else str.encode
+    return {**found, "data": {key: encode(value) for key, value in (found.get("data") or {}).items()}}
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
@@ -46,14 +73,11 @@ def make_variables(container: Object, context: Context) -> dict[str, str]:
     """
     variables: dict[str, str] = {}
     for source in container.get("envFrom") or []:
-        field, plural = ("secretRef", "secrets") if "secretRef" in source else ("configMapRef", "configmaps")
-        obj = context.find(plural, source[field]["name"])
-        if obj is None and not source[field].get("optional"):
-            raise ConfigError(f'{plural[:-1]} "{source[field]["name"]}" not found')
-        for key, text in ((obj or {}).get("data") or {}).items():
+        field = "secretRef" if "secretRef" in source else "configMapRef"
+        for key, value in referenced(field, source, context.objects).get("data", {}).items():
             # Keys that are no variable names are skipped.
             if _NAME.fullmatch(key):
-                variables[source.get("prefix", "") + key] = text if plural == "configmaps" else _decoded(text)
+                variables[source.get("prefix", "") + key] = value.decode(errors="replace")
     for entry in container.get("env") or []:
         if "valueFrom" in entry:
             found = _resolve(entry["valueFrom"], context)
@@ -69,25 +93,17 @@ def _resolve(source: Object, context: Context) -> str | None:
         return field_value(source["fieldRef"]["fieldPath"], context)
     if "resourceFieldRef" in source:
         raise ConfigError("resourceFieldRef is not supported by the kubelet of shoal local")
-    for field, plural in (("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")):
+    for field in ("configMapKeyRef", "secretKeyRef"):
         if field not in source:
             continue
-        reference = source[field]
-        found = context.find(plural, reference["name"])
-        text = ((found or {}).get("data") or {}).get(reference["key"])
-        if text is not None:
-            return str(text) if plural == "configmaps" else _decoded(text)
+        reference, data = source[field], referenced(field, source, context.objects).get("data", {})
+        if reference["key"] in data:
+            return str(data[reference["key"]].decode(errors="replace"))
         if reference.get("optional"):
             return None
-        if found is None:
-            raise ConfigError(f'{plural[:-1]} "{reference["name"]}" not found')
-        space = context.pod["metadata"]["namespace"]
-        raise ConfigError(f"couldn't find key {reference['key']} in {plural[:-1]} {space}/{reference['name']}")
+        where = f"{REFERENCES[field].lower()} {context.pod['metadata']['namespace']}/{reference['name']}"
+        raise ConfigError(f"couldn't find key {reference['key']} in {where}")
     raise ConfigError(f"valueFrom has no supported source: {', '.join(source)}")
-
-
-def _decoded(text: str) -> str:
-    return base64.b64decode(text).decode(errors="replace")
 
 
 def field_value(path: str, context: Context) -> str:

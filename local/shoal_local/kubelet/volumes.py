@@ -9,22 +9,19 @@ import contextlib
 import hashlib
 import json
 import os
-import platform
 import shutil
 import tarfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from shoal_local.api_client import make_kubeconfig
 from shoal_local.kubelet.images import find_layout
-from shoal_local.kubelet.machine import ROOT_CERTIFICATE, Images, ReferencedObjects
+from shoal_local.kubelet.machine import ARCHITECTURE, ROOT_CERTIFICATE, Machine, account_token
 from shoal_local.kubelet.records import PodRecord
-from shoal_local.kubelet.variables import ConfigError, Context, field_value
+from shoal_local.kubelet.variables import REFERENCES, ConfigError, Context, Objects, field_value, name_in, referenced
 from shoal_local.objects import Object
 
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
-_CPUS = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def unpack(layout: Path, directory: Path) -> None:
@@ -40,11 +37,11 @@ def unpack(layout: Path, directory: Path) -> None:
     new.mkdir(parents=True)
     try:
         # The first manifest for this machine's architecture; an index may hold one per platform.
-        own = _CPUS.get(platform.machine(), platform.machine())
         manifest: Object = json.loads((layout / "index.json").read_bytes())
         while "manifests" in manifest:
             listed = manifest["manifests"]
-            fitting = [each for each in listed if each.get("platform", {}).get("architecture", own) == own]
+            names = [each.get("platform", {}).get("architecture", ARCHITECTURE) for each in listed]
+            fitting = [each for each, name in zip(listed, names, strict=True) if name == ARCHITECTURE]
             manifest = json.loads(_blob(layout, (fitting or listed)[0]).read_bytes())
         for layer in manifest["layers"]:
             _add(_blob(layout, layer), new)
@@ -87,7 +84,6 @@ def _add(layer: Path, directory: Path) -> None:
                 archive.extract(member, directory, filter="data")
 
 
-Found = Mapping[tuple[str, str], Object | None]
 ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 ACCOUNT_VOLUME = "kube-api-access"
 _ACCOUNT: Object = {
@@ -102,8 +98,8 @@ _ACCOUNT: Object = {
 }
 
 
-_OBJECTS = (("configMap", "configmaps"), ("secret", "secrets"))
-"""Fields of a volume, and the plural of the object that each names."""
+_OBJECTS = ("configMap", "secret")
+"""Fields of a volume whose files are the data of an object."""
 
 
 class VolumeError(Exception):
@@ -113,18 +109,14 @@ class VolumeError(Exception):
 class Volumes:
     """The volumes of one pod."""
 
-    def __init__(
-        self, pod: Object, record: PodRecord, referenced_objects: ReferencedObjects, images: Images, *, short: bool
-    ) -> None:
+    def __init__(self, pod: Object, record: PodRecord, machine: Machine) -> None:
         self._pod = pod
         self._record = record
-        self._short = short
-        self._lookups = referenced_objects
-        self._images = images
+        self._machine = machine
         self._unpacking = asyncio.Lock()
         self._sources: dict[str, Path] = {}
 
-    async def prepare(self, found: Found, context: Context) -> None:
+    async def prepare(self, context: Context) -> None:
         """Make missing volumes; update the files that come from the API.
 
         Raises VolumeError: a kind of volume is not supported, or its source is missing.
@@ -134,8 +126,8 @@ class Volumes:
         mounts = [m["mountPath"].rstrip("/") for c in spec["containers"] for m in c.get("volumeMounts") or []]
         needs_account = ACCOUNT_PATH not in mounts and spec.get("automountServiceAccountToken") is not False
         for volume in [*(spec.get("volumes") or []), *([_ACCOUNT] if needs_account else [])]:
-            self._sources[volume["name"]] = await self._make(volume, found, context)
-        if self._short:
+            self._sources[volume["name"]] = await self._make(volume, context)
+        if not self._machine.mounts:
             # A link of another user could lead containers to that user's files.
             link = _short_path(self._record.uid)
             self._record.volumes.mkdir(parents=True, exist_ok=True)
@@ -147,21 +139,21 @@ class Volumes:
     @property
     def follows(self) -> bool:
         """Return whether a volume has a ConfigMap or Secret, which may change."""
-        return any(field in volume for volume in self._pod["spec"].get("volumes") or [] for field, _ in _OBJECTS)
+        return any(field in volume for volume in self._pod["spec"].get("volumes") or [] for field in _OBJECTS)
 
-    def renew(self, found: Found) -> None:
+    def renew(self, objects: Objects) -> None:
         """Update the files of Secrets and ConfigMaps in existing volumes.
 
         Raises VolumeError: an object was deleted; its files stay.
         """
         for volume in self._pod["spec"].get("volumes") or []:
-            for field, plural in _OBJECTS:
-                directory = self._record.volume(volume["name"])
+            for field in _OBJECTS:
+                directory = self._record.volumes / volume["name"]
                 if field in volume and directory.exists():
-                    _write_files(directory, _object_files(volume[field], plural, found))
+                    _write_files(directory, _object_files(field, volume, objects))
 
-    async def _make(self, volume: Object, found: Found, context: Context) -> Path:
-        directory = self._record.volume(volume["name"])
+    async def _make(self, volume: Object, context: Context) -> Path:
+        directory: Path = self._record.volumes / volume["name"]
         if "emptyDir" in volume:
             if (volume["emptyDir"] or {}).get("medium") == "Memory" and os.access("/dev/shm", os.W_OK):
                 directory = Path("/dev/shm", f"shoal-{self._record.uid}", directory.name)
@@ -173,21 +165,21 @@ class Volumes:
             return _host_path(volume)
         if "image" in volume:
             reference = volume["image"]["reference"]
-            layout = find_layout(reference, self._images.table(), str(self._images.file))
+            layout = find_layout(reference, self._machine.images.table(), str(self._machine.images.file))
             # The pod's containers start at the same time, and may share the volume.
             async with self._unpacking:
                 await asyncio.to_thread(unpack, Path(layout), directory)
             return directory
         files: dict[str, bytes] = {}
         for source in (volume["projected"].get("sources") or []) if "projected" in volume else [volume]:
-            files |= await self._source_files(source, volume["name"], found, context)
+            files |= await self._source_files(source, volume["name"], context)
         _write_files(directory, files)
         return directory
 
-    async def _source_files(self, source: Object, name: str, found: Found, context: Context) -> dict[str, bytes]:
-        for field, plural in _OBJECTS:
+    async def _source_files(self, source: Object, name: str, context: Context) -> dict[str, bytes]:
+        for field in _OBJECTS:
             if field in source:
-                return _object_files(source[field], plural, found)
+                return _object_files(field, source, context.objects)
         if "downwardAPI" in source:
             items = source["downwardAPI"].get("items") or []
             try:
@@ -199,7 +191,7 @@ class Volumes:
                 raise VolumeError(str(error)) from None
         if "serviceAccountToken" in source:
             wanted = source["serviceAccountToken"]
-            token = await self._lookups.token(self._pod, wanted)
+            token = await account_token(self._machine.client, self._pod, wanted)
             return {wanted["path"]: token.encode()}
         kind = ", ".join(key for key in source if key != "name")
         raise VolumeError(
@@ -227,7 +219,8 @@ class Volumes:
 
     def _source(self, name: str) -> Path:
         found, stored = self._sources[name], self._record.volumes
-        return _short_path(self._record.uid) / name if self._short and found.parent == stored else found
+        moved = not self._machine.mounts and found.parent == stored
+        return _short_path(self._record.uid) / name if moved else found
 
 
 def remove_volumes(uid: str) -> None:
@@ -269,24 +262,20 @@ def _host_path(volume: Object) -> Path:
     return path
 
 
-def _object_files(source: Object, plural: str, found: Found) -> dict[str, bytes]:
+def _object_files(field: str, source: Object, objects: Objects) -> dict[str, bytes]:
     """Return the files of a ConfigMap or Secret: all keys, or its ``items``."""
-    name = source.get("secretName") or source["name"]
-    obj = found.get((plural, name))
-    if obj is None:
-        if source.get("optional"):
-            return {}
-        raise VolumeError(f'{plural[:-1]} "{name}" not found')
-    # Data of Secrets is encoded in base64, data of ConfigMaps is text.
-    encode = base64.b64decode if plural == "secrets" else str.encode
-    data = {key: encode(value) for key, value in (obj.get("data") or {}).items()}
-    data |= {key: base64.b64decode(value) for key, value in (obj.get("binaryData") or {}).items()}
-    items = source.get("items")
+    try:
+        obj = referenced(field, source, objects)
+    except ConfigError as error:
+        raise VolumeError(str(error)) from None
+    data: dict[str, bytes] = obj.get("data", {})
+    data |= {key: base64.b64decode(text) for key, text in (obj.get("binaryData") or {}).items()}
+    items = source[field].get("items")
     if not items:
         return data
     missing = [item["key"] for item in items if item["key"] not in data]
-    if missing and not source.get("optional"):
-        raise VolumeError(f'{plural[:-1]} "{name}" has no key {missing[0]!r}')
+    if missing and not source[field].get("optional"):
+        raise VolumeError(f'{REFERENCES[field].lower()} "{name_in(source[field])}" has no key {missing[0]!r}')
     return {item["path"]: data[item["key"]] for item in items if item["key"] in data}
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import click
 
-from shoal_local.api_client import ENDPOINT_SLICES, SERVICES, ApiClient, read_kubeconfig
+from shoal_local.api_client import ApiClient, read_kubeconfig
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer
-from shoal_local.objects import Object
+from shoal_local.objects import SERVICE_NAME, Object
 from shoal_local.processes import run_part
 from shoal_schema.process.arguments import FILE
 
@@ -34,7 +34,6 @@ def local_port(port: int) -> int:
     return port
 
 
-SERVICE_NAME = "kubernetes.io/service-name"
 LOOPBACK = IPv4Network("127.0.0.0/8")
 
 logger = logging.getLogger(__name__)
@@ -44,15 +43,8 @@ PAUSE_S = 0.05
 """Between two reconciliations, so that a burst of changes costs one."""
 RETRY_S = 10.0
 """Until an address that could not be listened on is tried again."""
-Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class ListenAddress:
-    """The address and port of a service."""
-
-    address: str
-    port: int
+ListenAddress = tuple[str, int]
+"""Address and port of a service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +77,7 @@ def make_routes(
             if port.get("protocol", "TCP") == "TCP":
                 # Without a ready endpoint, those that still serve while they terminate.
                 ready, terminating = _backends(own, port.get("name") or "")
-                routes[ListenAddress(address, port["port"])] = Route(service, tuple(sorted(ready or terminating)))
+                routes[address, port["port"]] = Route(service, tuple(sorted(ready or terminating)))
     return routes
 
 
@@ -109,7 +101,7 @@ class Forwarder:
     """A TCP listener on the address of every service in the network."""
 
     def __init__(self, client: ApiClient, recorder: EventRecorder, network: IPv4Network = LOOPBACK) -> None:
-        self.informers = [Informer(client, SERVICES), Informer(client, ENDPOINT_SLICES)]
+        self.informers = [Informer(client, "Service"), Informer(client, "EndpointSlice")]
         self._recorder = recorder
         self._network = network
         self._routes: dict[ListenAddress, Route] = {}
@@ -142,21 +134,19 @@ class Forwarder:
         async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await self._forward(listen_address, reader, writer)
 
-        service, port = self._routes[listen_address].service, listen_address.port
+        service, (address, port) = self._routes[listen_address].service, listen_address
         try:
             try:
-                self._servers[listen_address] = await asyncio.start_server(on_connection, listen_address.address, port)
+                self._servers[listen_address] = await asyncio.start_server(on_connection, address, port)
             except PermissionError:
                 # Only root may listen below 1024. A constant offset is easy to document and to remember.
                 port += UNPRIVILEGED_STEP
-                self._servers[listen_address] = await asyncio.start_server(on_connection, listen_address.address, port)
-                message = (
-                    f"port {listen_address.port} needs root here: listening on {listen_address.address}:{port} instead"
-                )
+                self._servers[listen_address] = await asyncio.start_server(on_connection, address, port)
+                message = f"port {listen_address[1]} needs root here: listening on {address}:{port} instead"
                 self._recorder.post(service, "Normal", "ListensElsewhere", message)
         except OSError as error:
-            logger.warning("event=listen_failed address=%s:%d error=%s", listen_address.address, port, error)
-            message = f"cannot listen on {listen_address.address}:{port}: {error.strerror}"
+            logger.warning("event=listen_failed address=%s:%d error=%s", address, port, error)
+            message = f"cannot listen on {address}:{port}: {error.strerror}"
             self._recorder.post(service, "Warning", "FailedToListen", message)
 
     async def _forward(

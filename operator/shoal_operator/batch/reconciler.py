@@ -31,7 +31,7 @@ from shoal_operator.manifests.desired import Child
 from shoal_operator.manifests.job import JOB, KINDS, QUEUE_LABEL, batch_target, make_job
 from shoal_operator.manifests.labels import BATCH_LABEL, digest
 from shoal_operator.manifests.target import Target
-from shoal_operator.models.resolution import ModelResolution
+from shoal_operator.models.resolution import ModelResolution, is_unresolved
 from shoal_operator.ownership.conflicts import WriteLimits
 from shoal_operator.policy.allowed import not_allowed
 from shoal_operator.reconciliation.planning import ModelResolver
@@ -184,7 +184,7 @@ class BatchReconciler:
             logger.exception("event=planning_failed service=%s", key)
             text = f"the operator failed on this spec: {error!r}. Please report this bug"
             return None, None, resolution, Problem(Reason.INVALID_SPEC, text)
-        if resolution and not resolution.resolved:
+        if is_unresolved(resolution):
             text = resolution.problem or f"waiting for the registry's response to {resolution.uri}"
             reason = Reason.MODEL_UNRESOLVED if resolution.problem else Reason.MODEL_RESOLVING
             return spec, target, resolution, Problem(reason, text)

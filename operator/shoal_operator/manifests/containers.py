@@ -6,7 +6,6 @@ liveness probe. A foreign runtime may not exit, so it is probed on its port.
 """
 
 import json
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,9 +26,9 @@ from shoal_operator.manifests.environment import (
     variable,
 )
 from shoal_operator.manifests.revisions import revision_of
+from shoal_operator.manifests.stop_times import SHUTDOWN_MARGIN_S, replacement_time_s, stop_time_s
 from shoal_operator.manifests.target import Target
 from shoal_schema.fields.declaring import Json, Process, as_json
-from shoal_schema.interfaces.stay import DEFAULT_S
 from shoal_schema.process.settings.log import LOG_FORMAT, LogForm
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.passthrough import ImagePullPolicy
@@ -51,7 +50,6 @@ _COPIES_OF_QUEUE = 4
 _MI = 2**20
 _FETCH_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}}
 _READ_ONLY = 0o444
-_SHUTDOWN_MARGIN_S = 5
 _MAX_SHUTDOWN_S = 3600
 _READY_PERIOD_S = 2
 """A starting proxy holds each probe for this long, so that readiness is reported without delay."""
@@ -155,7 +153,7 @@ def make_runtime(target: Target) -> Json:
     if target.foreign:
         return _foreign_runtime(target)
     # The runtime must stop before the kubelet kills it.
-    shutdown_s = min(stop_time_s(target) - _SHUTDOWN_MARGIN_S, _MAX_SHUTDOWN_S)
+    shutdown_s = min(stop_time_s(target) - SHUTDOWN_MARGIN_S, _MAX_SHUTDOWN_S)
     fixed = [
         variable("SHOAL_RUNTIME_LISTEN", SOCKET),
         variable("SHOAL_RUNTIME_SHUTDOWN_TIMEOUT_S", str(shutdown_s)),
@@ -230,27 +228,6 @@ def make_user_containers(given: Iterable[Json]) -> list[Json]:
         }
         for each in given
     ]
-
-
-def stop_time_s(target: Target) -> int:
-    """Return the longest time that a pod takes to stop (s)."""
-    return replacement_time_s(target) + drain_time_s(target)
-
-
-def drain_time_s(target: Target) -> int:
-    """Return the longest time to stop a pod while another pod is ready (s)."""
-    rollout = target.spec.rollout
-    drain_s = math.ceil(rollout.drain_delay_seconds + rollout.drain_timeout_seconds)
-    return drain_s + 2 * _SHUTDOWN_MARGIN_S
-
-
-def replacement_time_s(target: Target) -> int:
-    """Return how long a stopping pod may serve if no other pod is ready (s)."""
-    given = target.spec.rollout.replacement_timeout_seconds
-    if given is not None:
-        return given
-    # Foreign containers receive SIGTERM too: a server would stop, and a shell that ignores it would delay the pod.
-    return 0 if target.foreign or target.spec.pod.containers else DEFAULT_S
 
 
 def _model_container(target: Target, name: str, fixed: Iterable[Json], given: Iterable[Json]) -> Json:

@@ -10,7 +10,6 @@ from shoal_operator.manifests.containers import (
     make_proxy,
     make_runtime,
     make_user_containers,
-    stop_time_s,
     tls_volumes,
 )
 from shoal_operator.manifests.labels import (
@@ -24,6 +23,7 @@ from shoal_operator.manifests.labels import (
     selector_labels,
 )
 from shoal_operator.manifests.revisions import pod_spec_text, revision_of
+from shoal_operator.manifests.stop_times import stop_time_s
 from shoal_operator.manifests.target import Target
 from shoal_schema.fields.declaring import Json, as_json
 

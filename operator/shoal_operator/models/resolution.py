@@ -1,6 +1,7 @@
 """Resolution of a model's mutable name to a version: its state, and the delays between requests to the registry."""
 
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from shoal_operator.children.observation import dig
 from shoal_schema.fields.declaring import Json
@@ -23,6 +24,11 @@ class ModelResolution:
     def as_status(self) -> Json:
         """Return ``status.model``; empty while the version is unknown."""
         return {"uri": self.uri, "resolved": self.resolved} if self.resolved else {}
+
+
+def is_unresolved(resolution: ModelResolution | None) -> TypeGuard[ModelResolution]:
+    """Return whether a mutable model name has no version yet; a fixed name has no resolution."""
+    return resolution is not None and not resolution.resolved
 
 
 def stored_version(resource: Json, uri: str) -> str:

@@ -13,7 +13,7 @@ from shoal_operator.manifests.origin import with_source
 from shoal_operator.manifests.revisions import spec_of_pods
 from shoal_operator.manifests.specs import graph_of, service_spec
 from shoal_operator.manifests.target import Hosting, Target
-from shoal_operator.models.resolution import ModelResolution
+from shoal_operator.models.resolution import ModelResolution, is_unresolved
 from shoal_operator.policy.allowed import not_allowed
 from shoal_operator.rollout.candidates import CandidatePlan, plan_candidate
 from shoal_operator.rollout.plans import Assignment, Found
@@ -121,7 +121,7 @@ class Planner:
             hosting=self.hosts.host(key, served, observation),
         )
         # Without a version, the newest spec has no revision yet.
-        unresolved = resolution is not None and not resolution.resolved
+        unresolved = is_unresolved(resolution)
         rollout = None if unresolved else self._plan_candidate(key, observation, newest)
         target = rollout.target if rollout else newest
         plan = self.upgrading.plan(key, observation, target)

@@ -18,7 +18,7 @@ from shoal_operator.loop.records import Records
 from shoal_operator.loop.workqueue import Outcome, Schedule
 from shoal_operator.manifests.desired import CANDIDATE, DEPLOYMENT, ENDPOINT_SLICE, PEERS, SERVICE, Role
 from shoal_operator.manifests.labels import OPERATOR_ANNOTATION
-from shoal_operator.models.resolution import ModelResolution, stored_version
+from shoal_operator.models.resolution import ModelResolution, is_unresolved, stored_version
 from shoal_operator.ownership.conflicts import REPLICAS, WriteLimits, replicas_request, replicas_writer
 from shoal_operator.ownership.installs import CLAIM_ANNOTATION, Ownership, OwnershipStep, decide
 from shoal_operator.reconciliation.planning import Hosts, Judge, ModelResolver, Planner
@@ -211,7 +211,7 @@ class Reconciler:
         self._hosts.observe(key, observation)
         # After the writes: a candidate is removed only after the proxies have accepted that none is left.
         rollout = planned.rollout
-        if not planned.refused and not (planned.resolution and not planned.resolution.resolved):
+        if not planned.refused and not is_unresolved(planned.resolution):
             self._judging.follow(key, rollout.assignment(observation) if rollout else None)
         obstacles: list[Conflict | Failure] = [*plan.changes.conflicts, *failures]
         graph_states: Mapping[str, GraphState] = {}

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from shoal_operator.children.observation import dig
 from shoal_operator.children.pods import is_leaving, is_ready, runs, scheduling_problem
-from shoal_operator.manifests.containers import PROXY, drain_time_s, replacement_time_s
+from shoal_operator.manifests.containers import PROXY
+from shoal_operator.manifests.stop_times import drain_time_s, replacement_time_s
 from shoal_operator.manifests.target import Target
 from shoal_operator.scaling.service_cache import Replica
 from shoal_schema.fields.declaring import Json

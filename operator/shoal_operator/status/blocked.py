@@ -7,7 +7,7 @@ from shoal_operator.children.changes import Conflict
 from shoal_operator.children.exact import foreign_settings, settings_text
 from shoal_operator.children.observation import Failure, dig
 from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, Child
-from shoal_operator.models.resolution import stored_resolution
+from shoal_operator.models.resolution import is_unresolved, stored_resolution
 from shoal_operator.status.evidence import Evidence
 from shoal_operator.status.renamed_fields import dropped_fields, dropped_text
 from shoal_schema.decoding import broken_rules
@@ -48,7 +48,7 @@ def spec_misread(evidence: Evidence) -> Verdict | None:
 def model_unresolved(evidence: Evidence) -> Verdict | None:
     """Report that the model's mutable name is not resolved."""
     resolution = evidence.resolution
-    if resolution is None or resolution.resolved:
+    if not is_unresolved(resolution):
         return None
     known = stored_resolution(evidence.observation.resource).resolved
     kept = f" (pods keep {known or 'their model'})" if evidence.deployment else ""

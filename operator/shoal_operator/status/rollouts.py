@@ -2,6 +2,7 @@
 
 from shoal_operator.children.conditions import stored_condition
 from shoal_operator.children.observation import Failure, dig
+from shoal_operator.models.resolution import is_unresolved
 from shoal_operator.rollout.progress import RolloutProgress
 from shoal_operator.status.blocked import Verdict, failed
 from shoal_operator.status.evidence import Evidence
@@ -37,5 +38,4 @@ def rollout_status(evidence: Evidence) -> Json:
 
 def _is_decided(evidence: Evidence) -> bool:
     """Return whether the operator decides about the newest spec."""
-    unresolved = evidence.resolution is not None and not evidence.resolution.resolved
-    return evidence.followed and not unresolved
+    return evidence.followed and not is_unresolved(evidence.resolution)

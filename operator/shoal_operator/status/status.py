@@ -6,7 +6,7 @@ from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import SERVICE
 from shoal_operator.manifests.labels import selector_text
 from shoal_operator.manifests.route import service_url
-from shoal_operator.models.resolution import stored_resolution
+from shoal_operator.models.resolution import is_unresolved, stored_resolution
 from shoal_operator.status.blocked import advice
 from shoal_operator.status.conditions import POLICIES, evaluate_conditions, left_out
 from shoal_operator.status.evidence import Evidence
@@ -38,7 +38,7 @@ def make_status(evidence: Evidence, now: str) -> Json:
     if evidence.followed:
         resolution = evidence.resolution
         # Pods continue to serve the version that was resolved before.
-        if resolution and not resolution.resolved and evidence.deployment:
+        if is_unresolved(resolution) and evidence.deployment:
             resolution = stored_resolution(resource)
         model = resolution.as_status() if resolution else {}
     # The activator's port stays reserved for a spec that cannot be read.

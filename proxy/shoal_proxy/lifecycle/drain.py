@@ -24,12 +24,6 @@ class ProxyPhase(StrEnum):
     STOPPED = "stopped"
 
 
-NEXT = {
-    ProxyPhase.SERVING: ProxyPhase.STAYING,
-    ProxyPhase.STAYING: ProxyPhase.LEAVING,
-    ProxyPhase.LEAVING: ProxyPhase.DRAINING,
-    ProxyPhase.DRAINING: ProxyPhase.STOPPED,
-}
 # Tuples: a look-up in a set would hash the member, which for an enum runs Python code.
 ACCEPTS = (ProxyPhase.SERVING, ProxyPhase.STAYING, ProxyPhase.LEAVING)
 READY = (ProxyPhase.SERVING, ProxyPhase.STAYING)

@@ -10,7 +10,7 @@ CSV with a header line. Columns, in any order:
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from shoal_proxy.batching.pending import NEVER_S
@@ -87,13 +87,6 @@ def read_trace(lines: Iterable[str]) -> list[TraceEntry]:
     if not entries:
         raise TraceError("the trace has no arrivals: expected one line each after the header")
     return sorted(entries, key=lambda entry: entry.arrived_s)
-
-
-def write_trace(entries: Iterable[TraceEntry]) -> Iterator[str]:
-    """Yield the lines of a trace, the header first, without line ends."""
-    yield HEADER
-    for entry in entries:
-        yield entry.line()
 
 
 def _number(text: str, line: int, column: str, wanted: str, parse: Callable[[str], float]) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shoal_runtime.formats.mixing import Dims, Operand, Value
+from shoal_runtime.formats.row_values import Dims, Operand, Value
 
 SMALL: Final = 1024
 """Maximum elements of constants that are read: axes, shapes, and numbers of rows."""

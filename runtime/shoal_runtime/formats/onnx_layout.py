@@ -4,8 +4,16 @@ from collections.abc import Callable
 from typing import Final
 
 from shoal_runtime.formats import mixing
-from shoal_runtime.formats.mixing import Combination, Operand, SeparateRows, SharedValue, Value
 from shoal_runtime.formats.onnx_graph import OnnxCall
+from shoal_runtime.formats.row_values import (
+    Combination,
+    Operand,
+    SeparateRows,
+    SharedValue,
+    Value,
+    mixed_along_batch,
+    with_batch_axis,
+)
 
 EVERYTHING: Final = 2**31 - 1
 """End of a slice beyond any size, as exporters write it."""
@@ -71,7 +79,7 @@ def _expanded(call: OnnxCall) -> Value:
     if isinstance(value, SharedValue):
         return SharedValue(value.uniform or all(dim == 1 for dim in operand.dims))
     return (
-        mixing.with_batch_axis(value, value.axis + len(call.dims()) - operand.rank)
+        with_batch_axis(value, value.axis + len(call.dims()) - operand.rank)
         if isinstance(value, SeparateRows)
         else value
     )
@@ -119,7 +127,7 @@ def _sliced(call: OnnxCall) -> Value:
     ends = call.attributes["ends"] if old else call.constants.get(2)
     [place] = places
     if steps[place] < 0:
-        return mixing.mixed_along_batch(operand, call.by, Combination.ORDERED)
+        return mixed_along_batch(operand, call.by, Combination.ORDERED)
     whole = ends is not None and ends[place] >= EVERYTHING
     kept = whole or call.dims()[value.axis] == operand.dims[value.axis]
     return value if starts is not None and starts[place] == 0 and steps[place] == 1 and kept else None
@@ -181,4 +189,4 @@ def _one_hot(call: OnnxCall) -> Value:
     operand, value = call.given(0), call.given(0).value
     if not isinstance(value, SeparateRows):
         return value
-    return mixing.with_batch_axis(value, value.axis + (call.axis(-1) % (operand.rank + 1) <= value.axis))
+    return with_batch_axis(value, value.axis + (call.axis(-1) % (operand.rank + 1) <= value.axis))

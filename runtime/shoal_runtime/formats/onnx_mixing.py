@@ -9,9 +9,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from shoal_runtime.formats import mixing
-from shoal_runtime.formats.mixing import Combination, MixedRows, SeparateRows, SharedValue, Value
 from shoal_runtime.formats.onnx_graph import GraphFacts, OnnxCall
 from shoal_runtime.formats.onnx_layout import LAYOUT
+from shoal_runtime.formats.row_values import (
+    Combination,
+    MixedRows,
+    SeparateRows,
+    SharedValue,
+    Value,
+    mixed_along_batch,
+    with_batch_axis,
+)
 
 ELEMENTWISE: Final = (
     *("Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitShift"),
@@ -202,6 +210,6 @@ def _recurrent(call: OnnxCall) -> list[Value]:
     if any(each.value is None for each in others):
         return [None] * 3
     if x.value.axis != 1 - layout:
-        return [mixing.mixed_along_batch(x, call.by, Combination.SUMMED) if x.value.axis == layout else None] * 3
-    state = mixing.with_batch_axis(x.value, 0 if layout else 1)
-    return [mixing.with_batch_axis(x.value, 0 if layout else 2), state, state]
+        return [mixed_along_batch(x, call.by, Combination.SUMMED) if x.value.axis == layout else None] * 3
+    state = with_batch_axis(x.value, 0 if layout else 1)
+    return [with_batch_axis(x.value, 0 if layout else 2), state, state]

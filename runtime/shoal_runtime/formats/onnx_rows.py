@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from shoal_runtime.formats.mixing import MixedRows
 from shoal_runtime.formats.onnx_mixing import find_mixing
+from shoal_runtime.formats.row_values import MixedRows
 
 ROWS: Final = "rows of the batch"
 """Symbol of the batch dimension; a dimension with this name in the file loses its name."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from shoal_runtime.formats.mixing import Dims, Operand, SharedValue, Value
+from shoal_runtime.formats.row_values import Dims, Operand, SharedValue, Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,17 @@ from typing import Any, Final
 import torch
 
 from shoal_runtime.formats import mixing
-from shoal_runtime.formats.mixing import Combination, MixedRows, Operand, SeparateRows, SharedValue, Value
 from shoal_runtime.formats.program_graph import ProgramCall, call_of, dims_of, operator_of
+from shoal_runtime.formats.row_values import (
+    Combination,
+    MixedRows,
+    Operand,
+    SeparateRows,
+    SharedValue,
+    Value,
+    mixed_along_batch,
+    with_batch_axis,
+)
 
 COMPARING: Final = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 LARGEST: Final = frozenset(("max", "min", "amax", "amin", "any", "all", "argmax", "argmin"))
@@ -198,7 +207,7 @@ def _attention(call: ProgramCall) -> Value:
         return query.value
     # Without a mask each row attends to each other row.
     bare = not mask and not call.arguments.get("is_causal", False) and query.value.axis == query.rank - 2
-    return mixing.mixed_along_batch(query, call.by, Combination.PAIRED) if bare else None
+    return mixed_along_batch(query, call.by, Combination.PAIRED) if bare else None
 
 
 @_rule("index _unsafe_index")
@@ -214,7 +223,7 @@ def _indexed(call: ProgramCall) -> Value:
     rank = max(each.rank for each in known)
     chosen = Operand(mixing.combined(known, call.by, rank), (0,) * rank)
     if isinstance(chosen.value, SeparateRows) and isinstance(data.value, SeparateRows) and data.value.axis in places:
-        return mixing.mixed_along_batch(chosen, call.by, Combination.SELECTED)
+        return mixed_along_batch(chosen, call.by, Combination.SELECTED)
     return chosen.value if isinstance(data.value, SharedValue) and places[0] == 0 else None
 
 
@@ -242,7 +251,7 @@ def _picked(call: ProgramCall) -> Value:
     if not isinstance(value, SeparateRows):
         return value
     axis %= operand.rank
-    return None if value.axis == axis else mixing.with_batch_axis(value, value.axis - (axis < value.axis))
+    return None if value.axis == axis else with_batch_axis(value, value.axis - (axis < value.axis))
 
 
 @_rule("slice narrow chunk split split_with_sizes")
@@ -275,9 +284,7 @@ def _squeezed(call: ProgramCall) -> Value:
 def _expanded(call: ProgramCall) -> Value:
     operand, value = call.operand("self"), call.operand("self").value
     return (
-        mixing.with_batch_axis(value, value.axis + len(call.dims) - operand.rank)
-        if isinstance(value, SeparateRows)
-        else value
+        with_batch_axis(value, value.axis + len(call.dims) - operand.rank) if isinstance(value, SeparateRows) else value
     )
 
 

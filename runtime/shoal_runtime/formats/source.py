@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.library_device import LibraryDevice
-from shoal_runtime.formats.mixing import MixedRows
+from shoal_runtime.formats.row_values import MixedRows
 from shoal_runtime.handlers.base import Context, Handler
 from shoal_runtime.signature.ragged import UNEVEN_REMEDY
 from shoal_runtime.signature.spec import ANY, TensorSpec

@@ -24,9 +24,9 @@ from shoal_schema.resource.access import AccessSpec
 from shoal_schema.resource.network import NetworkPolicySpec, TlsSpec
 from shoal_schema.resource.passthrough import BY_NAME
 from shoal_schema.resource.pod import PodSpec
+from shoal_schema.resource.proxy import ProxySpec
 from shoal_schema.resource.rollout import RolloutSpec
 from shoal_schema.resource.route import RouteSpec, ServiceSpec
-from shoal_schema.resource.runtime import ProxySpec
 from shoal_schema.resource.traffic import QueueSpec, ScalingSpec
 
 REQUEST = "request"

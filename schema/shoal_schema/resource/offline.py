@@ -170,8 +170,7 @@ class BatchLimits(SettingsSection, frozen=True):
     ] = 64 * 2**20
 
 
-CHANGEABLE = ("suspend", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
-"""Fields that a running Job accepts; its pods have read all others."""
+# A running Job accepts the other fields: its pods have read these.
 # parallelism is fixed too: a removed worker would keep the shards that it had claimed.
 _FIXED = (
     *("model", "input", "output", "runtime", "engine", "parallelism"),

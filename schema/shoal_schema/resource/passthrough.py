@@ -215,3 +215,8 @@ EnvironmentVariables = Annotated[tuple[EnvironmentVariable, ...], Meta(max_lengt
 ResourceClaims = Annotated[tuple[ResourceClaim, ...], Meta(max_length=16, extra_json_schema=BY_NAME)]
 PullSecrets = Annotated[tuple[Secret, ...], Meta(max_length=16, extra_json_schema=BY_NAME)]
 Tolerations = Annotated[tuple[Toleration, ...], Meta(max_length=32)]
+
+
+SECURITY_CONTEXT = Meta(
+    description="Security context of the container; its fields replace those of the restricted default."
+)

@@ -24,9 +24,10 @@ from shoal_schema.resource.access import AccessSpec
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.network import NetworkPolicySpec, TlsSpec
 from shoal_schema.resource.pod import PodSpec
+from shoal_schema.resource.proxy import ProxySpec
 from shoal_schema.resource.rollout import RolloutSpec
 from shoal_schema.resource.route import RouteSpec, ServiceSpec
-from shoal_schema.resource.runtime import OWN_RUNTIME_ONLY, ProxySpec, RuntimeSpec
+from shoal_schema.resource.runtime import OWN_RUNTIME_ONLY, RuntimeSpec
 from shoal_schema.resource.traffic import BatchingSpec, QueueSpec, ScalingSpec, queue_rows
 
 RENAMED: Mapping[str, str] = {

@@ -25,7 +25,6 @@ def written(path: Path) -> Store:
     for name in "abc":
         store.write(KEY, {"metadata": {"name": name}})
     store.remove(KEY, store.objects[KEY]["", "b"])
-    journal.close()
     return store
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal_local.api_client import PODS, ApiClient, Connection, read_kubeconfig
+from shoal_local.api_client import ApiClient, Connection, read_kubeconfig
 from shoal_local.apiserver.server import running_server
 from shoal_local.controllers.changes import Changes, Create, Delete
 from shoal_local.controllers.job_counts import TRACKING
@@ -31,7 +31,7 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]
 def test_a_pod_is_gone_with_its_last_finalizer(connection: Connection, finalizers: list[str], left: int) -> None:
     async def story() -> list[Object]:
         async with ApiClient(connection, "test") as client:
-            pods = Informer(client, PODS)
+            pods = Informer(client, "Pod")
             executor = Executor(client, EventRecorder(client, "test"), [pods])
 
             def known() -> list[Object]:

@@ -25,13 +25,13 @@ from shoal_local.kubelet.images import (
 )
 def test_our_images_are_known_by_any_registry_and_tag(name: str) -> None:
     image = find_image(name, default_table("/bin/python"), "file")
-    assert image.command == ("/bin/python", "-m", "shoal_proxy")
+    assert image.command == ["/bin/python", "-m", "shoal_proxy"]
 
 
 def test_an_entry_of_the_whole_name_goes_before_one_of_its_last_part() -> None:
     table = parse_table({"web": {"command": ["a"]}, "x/web:1": {"command": ["b"]}})
-    assert find_image("x/web:1", table, "file").command == ("b",)
-    assert find_image("x/web:2", table, "file").command == ("a",)
+    assert find_image("x/web:1", table, "file").command == ["b"]
+    assert find_image("x/web:2", table, "file").command == ["a"]
 
 
 def test_an_unknown_image_says_how_to_add_it() -> None:
@@ -56,4 +56,4 @@ def test_a_broken_entry_is_named(entry: object) -> None:
     ],
 )
 def test_command_and_args_replace_those_of_the_image(command: list[str], args: list[str], line: list[str]) -> None:
-    assert command_line(Image(("run",), ("default",)), command, args) == line
+    assert command_line(Image(["run"], ["default"]), command, args) == line

@@ -8,7 +8,7 @@ from shoal_local.kubelet.records import Models
 
 
 def files(images: Images) -> dict[str, str]:
-    return dict(images.table()[RUNTIME_IMAGE].files)
+    return dict(images.table()[RUNTIME_IMAGE].files or {})
 
 
 def test_running_kubelet_loads_an_added_model(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_a_folder_that_has_gone_takes_no_other_model_along(tmp_path: Path) -> No
     [
         pytest.param("web:\n  command: [a\nother: {}\n", "images.yaml, line 3: ", id="no YAML"),
         pytest.param("web: {command: [a]}\ncat: program\n", "images.yaml, line 2: image 'cat'", id="a broken entry"),
-        pytest.param("web: {env: [a]}\n", "line 1: image 'web': env must be a mapping", id="a list for a mapping"),
+        pytest.param("web: {env: [a]}\n", "line 1: image 'web': Expected `object | null`", id="a list for a mapping"),
         pytest.param("- web\n", "images.yaml, line 1: expected a mapping", id="a list of images"),
         pytest.param('a: "\x01"\n', "images.yaml: ", id="no text"),
     ],

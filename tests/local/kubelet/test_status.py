@@ -77,4 +77,4 @@ def test_a_condition_that_has_become_true_takes_back_why_it_was_not(spec: Object
     again = pod_status(
         StatusContext({**pod, "status": found}, NOW), {"a": RUNNING}, pod_ip="127.1.0.2", host_ip="127.0.0.1"
     )
-    assert "reason" not in next(c for c in again["conditions"] if c["type"] == "Ready")
+    assert next(c for c in again["conditions"] if c["type"] == "Ready")["reason"] is None

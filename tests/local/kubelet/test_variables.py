@@ -11,8 +11,8 @@ from shoal_local.kubelet.variables import (
 
 Object = dict[str, Any]
 OBJECTS: dict[tuple[str, str], Object] = {
-    ("configmaps", "conf"): {"data": {"a": "1", "bad key": "2"}},
-    ("secrets", "secret"): {"data": {"token": "czNjcmV0"}},
+    ("ConfigMap", "conf"): {"data": {"a": "1", "bad key": "2"}},
+    ("Secret", "secret"): {"data": {"token": "czNjcmV0"}},
 }
 
 
@@ -22,7 +22,7 @@ def variables(*env: Object, sources: tuple[Object, ...] = ()) -> dict[str, str]:
         pod={"metadata": meta, "spec": {"nodeName": "n"}},
         pod_ip="127.1.2.3",
         host_ip="127.0.0.1",
-        find=lambda plural, name: OBJECTS.get((plural, name)),
+        objects=OBJECTS,
     )
     return make_variables({"env": list(env), "envFrom": list(sources)}, context)
 

@@ -9,12 +9,13 @@ import pytest
 from msgspec import structs
 
 from shoal_operator.children.drift import quantity
-from shoal_operator.manifests.containers import make_model, make_proxy, make_runtime, stop_time_s
+from shoal_operator.manifests.containers import make_model, make_proxy, make_runtime
 from shoal_operator.manifests.deployment import make_deployment
 from shoal_operator.manifests.labels import HASH_ANNOTATION, TEMPLATE_HASH_ANNOTATION
 from shoal_operator.manifests.policies import make_network_policy
 from shoal_operator.manifests.route import service_url
 from shoal_operator.manifests.service import make_service
+from shoal_operator.manifests.stop_times import stop_time_s
 from shoal_schema.fields.declaring import Json
 from tests.operator.samples import (
     DOWNLOADED,

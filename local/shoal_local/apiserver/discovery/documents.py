@@ -124,15 +124,6 @@ def _paths(resource: Resource) -> Document:
     return paths
 
 
-def version_2_in_protobuf() -> bytes:
-    """Return the document at ``/openapi/v2``, without definitions (protobuf).
-
-    The message is gnostic's ``openapi.v2.Document``. kubectl reads it to validate the objects of a ``kind: List``.
-    Without definitions, kubectl leaves the validation to the server.
-    """
-    return b"\n\x032.0\x12\x15\n\nKubernetes\x12\x07v1.37.0"
-
-
 VERSION: Document = {
     "major": "1",
     "minor": "37",
@@ -148,13 +139,9 @@ VERSION: Document = {
 JSON = "application/json"
 OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 """Clients request it with an @, which is invalid in a media type: the response has a dot instead."""
+NO_DEFINITIONS = b"\n\x032.0\x12\x15\n\nKubernetes\x12\x07v1.37.0"
+"""gnostic's ``openapi.v2.Document`` without definitions: kubectl then leaves the validation of a List to the server."""
 HEALTH = ("healthz", "livez", "readyz")
-
-
-def groups(registry: Registry) -> Document:
-    """Return the document at ``/apis``."""
-    listed = [group(registry, name) for name in registry.groups if name]
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
 
 
 def group(registry: Registry, name: str) -> Document:
@@ -199,7 +186,7 @@ def page(registry: Registry, definitions: Definitions, path: str, accept: str) -
         case [name, *_] if name in HEALTH:
             return "ok", "text/plain"
         case ["openapi", "v2"] if accept.startswith(OPENAPI_PROTOBUF):
-            return version_2_in_protobuf(), OPENAPI_PROTOBUF.replace("@", ".")
+            return NO_DEFINITIONS, OPENAPI_PROTOBUF.replace("@", ".")
         case ["version"]:
             body = VERSION
         case ["openapi", "v3"]:
@@ -211,7 +198,8 @@ def page(registry: Registry, definitions: Definitions, path: str, accept: str) -
         case ["api"]:
             body = {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
         case ["apis"]:
-            body = groups(registry)
+            listed = [group(registry, name) for name in registry.groups if name]
+            body = {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
         case ["apis", name] if name in registry.groups:
             body = group(registry, name)
         case ["api", version] if version in registry.groups[""]:

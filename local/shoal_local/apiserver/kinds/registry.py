@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from shoal_local.apiserver.errors import no_such_path
 from shoal_local.objects import Object
 
@@ -28,25 +30,23 @@ SUBRESOURCE_KINDS: Mapping[str, tuple[str, str, str]] = {
 """Group, version and kind of subresources that differ from their object's kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A printer column of a custom kind."""
+class Column(msgspec.Struct, frozen=True, rename="camel"):
+    """A printer column; ``json_path`` is that of a custom kind."""
 
     name: str
-    json_path: str
+    json_path: str = ""
     type: str = "string"
     format: str = ""
     priority: int = 0
     description: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ScalePaths:
+class ScalePaths(msgspec.Struct, frozen=True):
     """Field paths of a kind's scale subresource, such as ``.spec.replicas``."""
 
-    spec: str = ".spec.replicas"
-    status: str = ".status.replicas"
-    selector: str = ".status.selector"
+    spec: str = msgspec.field(default=".spec.replicas", name="specReplicasPath")
+    status: str = msgspec.field(default=".status.replicas", name="statusReplicasPath")
+    selector: str = msgspec.field(default="", name="labelSelectorPath")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,9 @@ class Resource:
     """Dotted fields for field selectors, beside metadata.name and metadata.namespace."""
     since: int = 0
     """Revision of the last write of a custom kind's definition: older objects may not fit its schema."""
-    singular_name: str = ""
-    list_kind_name: str = ""
+    singular: str = ""
+    list_kind: str = ""
+    """Kind of a list, such as ``PodList``."""
 
     @property
     def api_version(self) -> str:
@@ -95,16 +96,6 @@ class Resource:
         return f"{self.group}/{self.plural}"
 
     @property
-    def singular(self) -> str:
-        """Return the singular name in lower case."""
-        return self.singular_name or self.kind.lower()
-
-    @property
-    def list_kind(self) -> str:
-        """Return the kind of a list, such as ``PodList``."""
-        return self.list_kind_name or f"{self.kind}List"
-
-    @property
     def custom(self) -> bool:
         """Return whether a CustomResourceDefinition defines this kind."""
         return not self.definition
@@ -112,40 +103,44 @@ class Resource:
 
 EVENTS = "/events"
 _RBAC = "rbac.authorization.k8s.io"
-_EXTENSIONS = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
+_EXTENSIONS = "apiextensions.k8s.io"
+_PACKAGES = {"": "io.k8s.api.core", _EXTENSIONS: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions"}
 
 
-def _core(kind: str, plural: str, short: str = "", subresources: str = "", **more: Any) -> Resource:
-    return _in("", kind, plural, short, subresources, definition=f"io.k8s.api.core.v1.{kind}", **more)
+def definition_of(group: str, kind: str) -> str:
+    """Return the name of the OpenAPI definition of a built-in kind."""
+    # Most packages are named after the first label of the group.
+    package = _PACKAGES.get(group) or f"io.k8s.api.{group.partition('.')[0]}"
+    return f"{package}.v1.{kind}"
 
 
 def _in(group: str, kind: str, plural: str, short: str = "", subresources: str = "", **more: Any) -> Resource:
-    named = {"short_names": tuple(short.split()), "subresources": tuple(subresources.split())}
-    # Definitions are named after the first label of the group.
-    definition = f"io.k8s.api.{group.partition('.')[0]}.v1.{kind}"
-    return Resource(group, "v1", kind, plural, **{"definition": definition, **named, **more})
+    named: dict[str, Any] = {"short_names": tuple(short.split()), "subresources": tuple(subresources.split())}
+    named |= {"definition": definition_of(group, kind), "singular": kind.lower(), "list_kind": f"{kind}List"}
+    return Resource(group, "v1", kind, plural, **named, **more)
 
 
 # Arguments that several kinds share.
 _CLUSTER: dict[str, Any] = {"namespaced": False}
 _ALL: dict[str, Any] = {"categories": ("all",)}
 _COUNTED: dict[str, Any] = {"generation": True}
+_DEFINING: dict[str, Any] = {"categories": ("api-extensions",), **_CLUSTER, **_COUNTED}
 _INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _EVENT_FIELDS = (*(f"involvedObject.{f}" for f in _INVOLVED), "reason", "type", "source")
 _POD_SPEC = ("nodeName", "restartPolicy", "schedulerName", "serviceAccountName", "hostNetwork")
 _POD_FIELDS = (*(f"spec.{f}" for f in _POD_SPEC), "status.phase", "status.podIP", "status.nominatedNodeName")
 
 BUILTIN: tuple[Resource, ...] = (
-    _core("ConfigMap", "configmaps", "cm"),
-    _core("Endpoints", "endpoints", "ep"),
-    _core("Event", "events", "ev", selectable=_EVENT_FIELDS),
-    _core("Namespace", "namespaces", "ns", "status", selectable=("status.phase",), **_CLUSTER),
-    _core("Node", "nodes", "no", "status", selectable=("spec.unschedulable",), **_CLUSTER),
-    _core("PersistentVolumeClaim", "persistentvolumeclaims", "pvc", "status"),
-    _core("Pod", "pods", "po", "binding eviction log portforward status", selectable=_POD_FIELDS, **_ALL, **_COUNTED),
-    _core("Secret", "secrets", selectable=("type",)),
-    _core("Service", "services", "svc", "status", selectable=("spec.clusterIP", "spec.type"), **_ALL),
-    _core("ServiceAccount", "serviceaccounts", "sa", "token"),
+    _in("", "ConfigMap", "configmaps", "cm"),
+    _in("", "Endpoints", "endpoints", "ep"),
+    _in("", "Event", "events", "ev", selectable=_EVENT_FIELDS),
+    _in("", "Namespace", "namespaces", "ns", "status", selectable=("status.phase",), **_CLUSTER),
+    _in("", "Node", "nodes", "no", "status", selectable=("spec.unschedulable",), **_CLUSTER),
+    _in("", "PersistentVolumeClaim", "persistentvolumeclaims", "pvc", "status"),
+    _in("", "Pod", "pods", "po", "binding eviction log portforward status", selectable=_POD_FIELDS, **_ALL, **_COUNTED),
+    _in("", "Secret", "secrets", selectable=("type",)),
+    _in("", "Service", "services", "svc", "status", selectable=("spec.clusterIP", "spec.type"), **_ALL),
+    _in("", "ServiceAccount", "serviceaccounts", "sa", "token"),
     _in("apps", "Deployment", "deployments", "deploy", "scale status", **_ALL, **_COUNTED),
     _in("apps", "ReplicaSet", "replicasets", "rs", "scale status", selectable=("status.replicas",), **_ALL, **_COUNTED),
     _in("authorization.k8s.io", "SelfSubjectAccessReview", "selfsubjectaccessreviews", verbs=("create",), **_CLUSTER),
@@ -161,25 +156,12 @@ BUILTIN: tuple[Resource, ...] = (
     _in(_RBAC, "ClusterRoleBinding", "clusterrolebindings", **_CLUSTER),
     _in(_RBAC, "Role", "roles"),
     _in(_RBAC, "RoleBinding", "rolebindings"),
-    Resource(
-        "apiextensions.k8s.io",
-        "v1",
-        "CustomResourceDefinition",
-        "customresourcedefinitions",
-        definition=f"{_EXTENSIONS}.CustomResourceDefinition",
-        short_names=("crd", "crds"),
-        categories=("api-extensions",),
-        subresources=("status",),
-        **_CLUSTER,
-        **_COUNTED,
-    ),
+    _in(_EXTENSIONS, "CustomResourceDefinition", "customresourcedefinitions", "crd crds", "status", **_DEFINING),
 )
 BY_KIND = {resource.kind: resource for resource in BUILTIN}
 
 
-_COLUMN: dict[str, Any] = {"type": "string", "format": "", "priority": 0, "description": ""}
-_SCALE_PATHS = ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
-CRDS = "apiextensions.k8s.io/customresourcedefinitions"
+CRDS = f"{_EXTENSIONS}/customresourcedefinitions"
 
 
 def resources_of(crd: Object) -> list[Resource]:
@@ -195,11 +177,6 @@ def resources_of(crd: Object) -> list[Resource]:
     spec, names, resources = crd["spec"], crd["spec"]["names"], []
     for version in sorted((v for v in spec["versions"] if v.get("served")), key=priority):
         subresources = version.get("subresources") or {}
-        scale = subresources.get("scale")
-        columns = [
-            Column(c["name"], c["jsonPath"], *(c.get(part, default) for part, default in _COLUMN.items()))
-            for c in version.get("additionalPrinterColumns") or ()
-        ]
         resource = Resource(
             group=spec["group"],
             version=version["name"],
@@ -211,12 +188,12 @@ def resources_of(crd: Object) -> list[Resource]:
             subresources=tuple(sorted(subresources)),
             generation=True,
             schema=(version.get("schema") or {}).get("openAPIV3Schema"),
-            columns=tuple(columns),
-            scale=ScalePaths(*(scale.get(path, "") for path in _SCALE_PATHS)) if scale else ScalePaths(),
+            columns=msgspec.convert(version.get("additionalPrinterColumns") or (), tuple[Column, ...]),
+            scale=msgspec.convert(subresources.get("scale") or {}, ScalePaths),
             selectable=tuple(f["jsonPath"].lstrip(".") for f in version.get("selectableFields") or ()),
             since=int(crd["metadata"].get("resourceVersion", 0)),
-            singular_name=names.get("singular", ""),
-            list_kind_name=names.get("listKind", ""),
+            singular=names.get("singular") or names["kind"].lower(),
+            list_kind=names.get("listKind") or f"{names['kind']}List",
         )
         resources.append(resource)
     return resources

@@ -4,16 +4,25 @@ The rules of metadata concern names, fields that the server writes, and fields t
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from shoal_local.apiserver.errors import Cause, invalid
+from shoal_local.apiserver.errors import (
+    Cause,
+    forbidden_value,
+    invalid,
+    invalid_value,
+    json_text,
+    required_value,
+    unsupported_value,
+)
 from shoal_local.apiserver.kinds.registry import Resource
-from shoal_local.apiserver.schemas.values import json_text
 from shoal_local.apiserver.storage.selectors import matches_label_selector
 from shoal_local.objects import Object, dig
 
 Check = Callable[[Object, Object | None], Iterator[Cause]]
+_NEGATIVE = "must be greater than or equal to 0"
+_NO_MATCH = "`selector` does not match template `labels`"
 
 
 def rule_causes(key: str, obj: Object, live: Object | None) -> list[Cause]:
@@ -24,7 +33,7 @@ def rule_causes(key: str, obj: Object, live: Object | None) -> list[Cause]:
 def _immutable(field: str, obj: Object, live: Object | None) -> Iterator[Cause]:
     new, old = (dig(each, *field.split(".")) for each in (obj, live))
     if live is not None and new != old:
-        yield Cause(field, f"Invalid value: {json_text(new)}: field is immutable")
+        yield invalid_value(field, new, "field is immutable")
 
 
 def _workload(obj: Object, live: Object | None) -> Iterator[Cause]:
@@ -32,20 +41,18 @@ def _workload(obj: Object, live: Object | None) -> Iterator[Cause]:
     template = spec.get("template", {})
     labels = template.get("metadata", {}).get("labels", {})
     if spec.get("replicas", 0) < 0:
-        message = f"Invalid value: {spec['replicas']}: must be greater than or equal to 0"
-        yield Cause("spec.replicas", message)
+        yield invalid_value("spec.replicas", spec["replicas"], _NEGATIVE)
     if not matches_label_selector(spec.get("selector"), labels):
-        message = f"Invalid value: {json_text(labels)}: `selector` does not match template `labels`"
-        yield Cause("spec.template.metadata.labels", message)
+        yield invalid_value("spec.template.metadata.labels", labels, _NO_MATCH)
     if template.get("spec", {}).get("restartPolicy", "Always") != "Always":
-        yield _unsupported("spec.template.spec.restartPolicy", template["spec"]["restartPolicy"], ["Always"])
+        yield unsupported_value("spec.template.spec.restartPolicy", template["spec"]["restartPolicy"], ["Always"])
     yield from _pod_spec(template.get("spec", {}), "spec.template.spec")
     yield from _immutable("spec.selector", obj, live)
     # Only a Deployment has a strategy.
     bounds = spec.get("strategy", {}).get("rollingUpdate", {})
     if bounds and all(bounds.get(name) in (0, "0%") for name in ("maxSurge", "maxUnavailable")):
-        message = f"Invalid value: {json_text(bounds['maxUnavailable'])}: may not be 0 when `maxSurge` is 0"
-        yield Cause("spec.strategy.rollingUpdate.maxUnavailable", message)
+        why, field = "may not be 0 when `maxSurge` is 0", "spec.strategy.rollingUpdate.maxUnavailable"
+        yield invalid_value(field, bounds["maxUnavailable"], why)
 
 
 _JOB_NUMBERS = (
@@ -61,65 +68,56 @@ def _job(obj: Object, live: Object | None) -> Iterator[Cause]:
     spec = obj["spec"]
     for name in _NOT_HERE:
         if name in spec:
-            why = "Forbidden: the Jobs of shoal local do not support it"
-            yield Cause(f"spec.{name}", why, "FieldValueForbidden")
+            yield forbidden_value(f"spec.{name}", "the Jobs of shoal local do not support it")
     for number, rule in enumerate((spec.get("podFailurePolicy") or {}).get("rules") or []):
         known = rule.get("onExitCodes") and (rule["action"], rule["onExitCodes"]["operator"]) == ("FailJob", "In")
         if not (known or (rule.get("onPodConditions") and rule["action"] == "Ignore")):
-            why = "Forbidden: shoal local supports only FailJob with onExitCodes (In) and Ignore with onPodConditions"
-            yield Cause(f"spec.podFailurePolicy.rules[{number}]", why, "FieldValueForbidden")
+            why = "shoal local supports only FailJob with onExitCodes (In) and Ignore with onPodConditions"
+            yield forbidden_value(f"spec.podFailurePolicy.rules[{number}]", why)
     for name in _JOB_NUMBERS:
         if spec.get(name, 0) < 0:
-            yield Cause(f"spec.{name}", f"Invalid value: {spec[name]}: must be greater than or equal to 0")
+            yield invalid_value(f"spec.{name}", spec[name], _NEGATIVE)
     for name, words in _JOB_WORDS.items():
         if spec[name] not in words:
-            yield _unsupported(f"spec.{name}", spec[name], words)
+            yield unsupported_value(f"spec.{name}", spec[name], words)
     yield from _job_by_index(spec, obj["metadata"]["name"])
     yield from _job_template(spec)
     if live is not None:
         yield from _job_changes(obj, live)
 
 
-def _unsupported(field: str, value: str, words: Iterable[str]) -> Cause:
-    supported = ", ".join(f'"{word}"' for word in words)
-    return Cause(field, f'Unsupported value: "{value}": supported values: {supported}', "FieldValueNotSupported")
-
-
 def _job_by_index(spec: Object, name: str) -> Iterator[Cause]:
     indexed, wanted = spec["completionMode"] == "Indexed", spec.get("completions")
     limit, most = spec.get("backoffLimitPerIndex"), spec.get("maxFailedIndexes")
     if indexed and wanted is None:
-        yield Cause("spec.completions", "Required value: when completion mode is Indexed", "FieldValueRequired")
+        yield required_value("spec.completions", "when completion mode is Indexed")
     # The name of the last pod must be a valid host name.
     host = f"{name}-{max(0, (wanted or 1) - 1)}"
     if indexed and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", host):
-        message = f'Invalid value: "{name}": will not able to create pod with invalid DNS label: {host}'
-        yield Cause("metadata.name", message)
+        yield invalid_value("metadata.name", name, f"will not able to create pod with invalid DNS label: {host}")
     if limit is not None and not indexed:
-        yield Cause("spec.backoffLimitPerIndex", f"Invalid value: {limit}: requires indexed completion mode")
+        yield invalid_value("spec.backoffLimitPerIndex", limit, "requires indexed completion mode")
     if most is not None and limit is None:
-        message = "Required value: when maxFailedIndexes is specified"
-        yield Cause("spec.backoffLimitPerIndex", message, "FieldValueRequired")
+        yield required_value("spec.backoffLimitPerIndex", "when maxFailedIndexes is specified")
     if most is not None and most > (wanted or 0):
-        yield Cause("spec.maxFailedIndexes", f"Invalid value: {most}: must be less than or equal to completions")
+        yield invalid_value("spec.maxFailedIndexes", most, "must be less than or equal to completions")
 
 
 def _job_template(spec: Object) -> Iterator[Cause]:
     # The selector must match the labels, and the restart policy must not be Always.
     labels = spec["template"].get("metadata", {}).get("labels", {})
     if "selector" not in spec:
-        yield Cause("spec.selector", "Required value", "FieldValueRequired")
+        yield required_value("spec.selector")
     if not matches_label_selector(spec.get("selector"), labels):
-        message = f"Invalid value: {json_text(labels)}: `selector` does not match template `labels`"
-        yield Cause("spec.template.metadata.labels", message)
+        yield invalid_value("spec.template.metadata.labels", labels, _NO_MATCH)
     if len(name := labels.get("job-name", "")) > 63:
-        yield Cause("spec.template.labels", f'Invalid value: "{name}": must be no more than 63 bytes')
+        yield invalid_value("spec.template.labels", name, "must be no more than 63 bytes")
     yield from _pod_spec(spec["template"]["spec"], "spec.template.spec")
     policy, field = spec["template"]["spec"]["restartPolicy"], "spec.template.spec.restartPolicy"
     if policy == "Always":
-        yield Cause(field, 'Required value: valid values: "OnFailure", "Never"', "FieldValueRequired")
+        yield required_value(field, 'valid values: "OnFailure", "Never"')
     elif policy not in ("OnFailure", "Never"):
-        yield _unsupported(field, policy, ("OnFailure", "Never"))
+        yield unsupported_value(field, policy, ("OnFailure", "Never"))
 
 
 def _job_changes(obj: Object, live: Object) -> Iterator[Cause]:
@@ -129,7 +127,7 @@ def _job_changes(obj: Object, live: Object) -> Iterator[Cause]:
     indexed = new["completionMode"] == "Indexed"
     if new.get("completions") != old.get("completions") and not (indexed and together):
         why = "can only be modified in tandem with spec.parallelism" if indexed else "field is immutable"
-        yield Cause("spec.completions", f"Invalid value: {json_text(new.get('completions'))}: {why}")
+        yield invalid_value("spec.completions", new.get("completions"), why)
     yield from _immutable("spec.selector", obj, live)
     fixed = [new["template"], old["template"]]
     # Until its first pod starts, a suspended Job may move to other nodes.
@@ -137,14 +135,14 @@ def _job_changes(obj: Object, live: Object) -> Iterator[Cause]:
         free = ("affinity", "nodeSelector", "tolerations", "schedulingGates")
         fixed = [{k: v for k, v in t["spec"].items() if k not in free} for t in fixed]
     if fixed[0] != fixed[1]:
-        yield Cause("spec.template", f"Invalid value: {json_text(new['template'])}: field is immutable")
+        yield invalid_value("spec.template", new["template"], "field is immutable")
     for field in ("completionMode", "backoffLimitPerIndex", "podFailurePolicy"):
         yield from _immutable(f"spec.{field}", obj, live)
 
 
 def _pod_spec(spec: Object, path: str) -> Iterator[Cause]:
     if not spec.get("containers"):
-        yield Cause(f"{path}.containers", "Required value", "FieldValueRequired")
+        yield required_value(f"{path}.containers")
     # Names are unique across init and main containers.
     seen: set[str] = set()
     for part in ("initContainers", "containers"):
@@ -154,7 +152,7 @@ def _pod_spec(spec: Object, path: str) -> Iterator[Cause]:
                 yield Cause(f"{at}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate")
             seen.add(name)
             if not container.get("image"):
-                yield Cause(f"{at}.image", "Required value", "FieldValueRequired")
+                yield required_value(f"{at}.image")
             volumes = {volume["name"] for volume in spec.get("volumes", [])}
             for number, mount in enumerate(container.get("volumeMounts", [])):
                 if mount.get("name") not in volumes:
@@ -166,18 +164,16 @@ def _service(obj: Object, live: Object | None) -> Iterator[Cause]:
     spec = obj["spec"]
     ports = spec.get("ports", [])
     if not ports and spec["type"] != "ExternalName" and spec.get("clusterIP") != "None":
-        yield Cause("spec.ports", "Required value", "FieldValueRequired")
+        yield required_value("spec.ports")
     for index, port in enumerate(ports):
         if len(ports) > 1 and not port.get("name"):
-            yield Cause(f"spec.ports[{index}].name", "Required value", "FieldValueRequired")
+            yield required_value(f"spec.ports[{index}].name")
         if not 1 <= port["port"] <= 65535:
-            message = f"Invalid value: {port['port']}: must be between 1 and 65535, inclusive"
-            yield Cause(f"spec.ports[{index}].port", message)
+            yield invalid_value(f"spec.ports[{index}].port", port["port"], "must be between 1 and 65535, inclusive")
     # An address never changes, also not by another type of the service.
     fixed = live["spec"].get("clusterIP") if live else None
     if fixed and spec.get("clusterIP") != fixed:
-        message = f"Invalid value: {json_text([spec.get('clusterIP')])}: may not change once set"
-        yield Cause("spec.clusterIPs[0]", message)
+        yield invalid_value("spec.clusterIPs[0]", [spec.get("clusterIP")], "may not change once set")
 
 
 CHECKS: Mapping[str, Check] = {
@@ -221,9 +217,9 @@ def name_causes(resource: Resource, name: str) -> list[Cause]:
         pattern, rule, longest = _LABEL, _LABEL_RULE, 63
     causes = []
     if not re.fullmatch(pattern, name):
-        causes.append(Cause("metadata.name", f'Invalid value: "{name}": {rule}'))
+        causes.append(invalid_value("metadata.name", name, rule))
     if len(name) > longest:
-        causes.append(Cause("metadata.name", f'Invalid value: "{name}": must be no more than {longest} characters'))
+        causes.append(invalid_value("metadata.name", name, f"must be no more than {longest} characters"))
     return causes
 
 
@@ -237,15 +233,13 @@ def for_create(obj: Object, resource: Resource, *, uid: str, now: str) -> Object
         # Five characters, as in Kubernetes, but derived from the uid.
         meta["name"] = meta["generateName"] + uid.replace("-", "")[:5]
     if not meta.get("name"):
-        raise invalid(resource.kind, resource.group, "", [NAME_REQUIRED])
+        missing = required_value("metadata.name", "name or generateName is required")
+        raise invalid(resource.kind, resource.group, "", [missing])
     if causes := name_causes(resource, meta["name"]):
         raise invalid(resource.kind, resource.group, meta["name"], causes)
     meta |= {"uid": uid, "creationTimestamp": now}
     meta.pop("resourceVersion", None)
     return meta | ({"generation": 1} if resource.generation else {})
-
-
-NAME_REQUIRED = Cause("metadata.name", "Required value: name or generateName is required", "FieldValueRequired")
 
 
 def for_update(new: Object, live: Object, *, counted: bool) -> Object:
@@ -273,10 +267,10 @@ def immutable_causes(new: Object, live: Object) -> list[Cause]:
     for field in ("name", "namespace", "uid"):
         old, value = live["metadata"].get(field), new["metadata"].get(field)
         if value is not None and value != old:
-            causes.append(Cause(f"metadata.{field}", f'Invalid value: "{value}": field is immutable'))
+            causes.append(invalid_value(f"metadata.{field}", value, "field is immutable"))
     if live["metadata"].get("deletionTimestamp"):
         old = live["metadata"].get("finalizers") or []
-        new_names = ", ".join(f'"{name}"' for name in new["metadata"].get("finalizers") or [] if name not in old)
-        why = "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers "
-        causes += [Cause("metadata.finalizers", f"{why}[{new_names}]", "FieldValueForbidden")] if new_names else []
+        added = ", ".join(json_text(name) for name in new["metadata"].get("finalizers") or [] if name not in old)
+        why = f"no new finalizers can be added if the object is being deleted, found new finalizers [{added}]"
+        causes += [forbidden_value("metadata.finalizers", why)] if added else []
     return causes

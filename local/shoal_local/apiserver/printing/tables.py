@@ -173,9 +173,8 @@ def pod_cells(pod: Object, now: datetime) -> list[Any]:
 
 OFFERED = ("application/json", "application/yaml")
 _HEADER = ("name", "type", "format", "description", "priority")
-Header = tuple[str, str, str, str, int]
 Cells = Callable[[Object, datetime], list[Any]]
-NAME: Header = ("Name", "string", "name", "Name must be unique within a namespace.", 0)
+NAME = Column("Name", format="name", description="Name must be unique within a namespace.")
 _NUMBERS = ("Desired", "Current")
 
 
@@ -183,7 +182,7 @@ _NUMBERS = ("Desired", "Current")
 class Printer:
     """The columns of a kind, and a function for all cells except the name."""
 
-    columns: tuple[Header, ...]
+    columns: tuple[Column, ...]
     cells: Cells
 
 
@@ -231,7 +230,7 @@ def as_table(resource: Resource, objects: Sequence[Object], meta: Object, *, now
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": meta,
-        "columnDefinitions": [dict(zip(_HEADER, column, strict=True)) for column in (NAME, *printer.columns)],
+        "columnDefinitions": [{part: getattr(c, part) for part in _HEADER} for c in (NAME, *printer.columns)],
         "rows": rows,
     }
 
@@ -239,7 +238,6 @@ def as_table(resource: Resource, objects: Sequence[Object], meta: Object, *, now
 def printer_of(resource: Resource) -> Printer:
     """Return the printer of a kind."""
     columns = resource.columns or (_AGE,)
-    heads = tuple((c.name, c.type, c.format, c.description, c.priority) for c in columns)
 
     def cells(obj: Object, now: datetime) -> list[Any]:
         found: list[Any] = []
@@ -256,7 +254,7 @@ def printer_of(resource: Resource) -> Printer:
                 found.append(values[0])
         return found
 
-    return PRINTERS.get(resource.key, Printer(heads, cells))
+    return PRINTERS.get(resource.key, Printer(columns, cells))
 
 
 _AGE = Column("Age", ".metadata.creationTimestamp", "date")
@@ -266,7 +264,7 @@ def _printer(names: str, cells: Cells, wide: str = "") -> Printer:
     """Return a printer of the named columns; ``-o wide`` also prints those in ``wide``."""
     columns = [(name, 0) for name in names.split("|")] + [(name, 1) for name in wide.split("|") if name]
     kinds = {name: "integer" if name in _NUMBERS else "string" for name, _ in columns}
-    return Printer(tuple((name, kinds[name], "", name, priority) for name, priority in columns), cells)
+    return Printer(tuple(Column(n, type=kinds[n], priority=p, description=n) for n, p in columns), cells)
 
 
 def _with_age(names: str, cells: Callable[[Object], list[Any]]) -> Printer:

@@ -14,11 +14,18 @@ from typing import Any
 import cel
 from jsonschema import Draft4Validator
 
-from shoal_local.apiserver.errors import Cause
+from shoal_local.apiserver.errors import (
+    Cause,
+    forbidden_value,
+    invalid_value,
+    json_text,
+    required_value,
+    unsupported_value,
+)
 from shoal_local.apiserver.printing.tables import find_all
-from shoal_local.apiserver.schemas.node import Node
-from shoal_local.apiserver.schemas.values import compile_schema, duplicate_causes, json_text, path_text, value_causes
-from shoal_local.objects import Object
+from shoal_local.apiserver.schemas.node import Node, path_text
+from shoal_local.apiserver.schemas.values import compile_schema, duplicate_causes, value_causes
+from shoal_local.objects import Object, make_condition
 
 _RESERVED = re.compile(
     "true|false|null|in|as|break|const|continue|else|for|function|if|import|let|loop|package|"
@@ -31,16 +38,12 @@ _OLD = re.compile(r"\boldSelf\b")
 class Rule:
     """One compiled rule."""
 
-    text: str
     program: Any
+    transition: bool
+    """Whether the rule uses ``oldSelf``, the former value."""
     message: str
     reason: str
     field_path: str
-
-    @property
-    def transition(self) -> bool:
-        """Return whether the rule uses ``oldSelf``, the former value."""
-        return _OLD.search(self.text) is not None
 
 
 Rules = dict[int, tuple[Rule, ...]]
@@ -58,8 +61,8 @@ def compile_rules(schema: Any) -> Rules:
         if isinstance(rules, list):
             found[id(schema)] = tuple(
                 Rule(
-                    text=rule["rule"],
                     program=parse(rule["rule"]),
+                    transition=_OLD.search(rule["rule"]) is not None,
                     message=rule.get("message", "").strip() or f"failed rule: {rule['rule'].strip()}",
                     reason=rule.get("reason", "FieldValueInvalid"),
                     field_path=rule.get("fieldPath", ""),
@@ -111,8 +114,7 @@ def _evaluate(rule: Rule, node: Node, value: Any, old: Any, steps: list[Any]) ->
         if rule.program.execute(cel.Context(variables)) is True:
             return
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
-        message = f"{error} evaluating rule: {rule.message}"
-        yield Cause(path, f'Invalid value: "{node.type}": {message}', "FieldValueInvalid")
+        yield invalid_value(path, node.type, f"{error} evaluating rule: {rule.message}")
         return
     # Objects and lists are too long for a message.
     message = "" if isinstance(value, dict | list) else f"{json_text(value)}: "
@@ -227,7 +229,7 @@ class CustomSchema:
         Violations that exist in ``live`` with the same value are skipped: a stricter schema must not block writes to
         old objects.
         """
-        found = value_causes(self.validator, obj) or list(duplicate_causes(obj, self.root, []))
+        found = value_causes(self.validator, obj) or list(duplicate_causes(obj, self.root))
         causes = []
         for cause in found:
             steps = [int(s) if s.isdigit() else s for s in re.findall(r"[^.\[\]]+", cause.field)]
@@ -269,21 +271,17 @@ def definition_causes(crd: Object) -> Iterator[Cause]:
     """Yield a cause for each error in a CustomResourceDefinition."""
     spec, name = crd["spec"], crd["metadata"]["name"]
     if name != f"{spec['names']['plural']}.{spec['group']}":
-        message = f'Invalid value: "{name}": must be spec.names.plural+"."+spec.group'
-        yield Cause("metadata.name", message)
+        yield invalid_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
     if spec["scope"] not in ("Namespaced", "Cluster"):
-        message = f'Unsupported value: "{spec["scope"]}": supported values: "Cluster", "Namespaced"'
-        yield Cause("spec.scope", message, "FieldValueNotSupported")
+        yield unsupported_value("spec.scope", spec["scope"], ("Cluster", "Namespaced"))
     versions = spec["versions"]
     if [v.get("storage") for v in versions].count(True) != 1:
-        message = f"Invalid value: {json_text(versions)}: must have exactly one version marked as storage version"
-        yield Cause("spec.versions", message)
+        yield invalid_value("spec.versions", versions, "must have exactly one version marked as storage version")
     for index, version in enumerate(versions):
         path = f"spec.versions[{index}]"
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         if schema is None:
-            message = "Required value: schemas are required"
-            yield Cause(f"{path}.schema.openAPIV3Schema", message, "FieldValueRequired")
+            yield required_value(f"{path}.schema.openAPIV3Schema", "schemas are required")
         else:
             yield from _schema_causes(schema, f"{path}.schema.openAPIV3Schema")
         for number, column in enumerate(version.get("additionalPrinterColumns", [])):
@@ -291,16 +289,16 @@ def definition_causes(crd: Object) -> Iterator[Cause]:
                 find_all({}, column["jsonPath"])
             except ValueError as error:
                 at = f"{path}.additionalPrinterColumns[{number}].jsonPath"
-                yield Cause(at, f"Invalid value: {json_text(column['jsonPath'])}: {error}")
+                yield invalid_value(at, column["jsonPath"], str(error))
 
 
 def _schema_causes(schema: Object, path: str) -> Iterator[Cause]:
     if not schema.get("type") and not any(schema.get(mark) for mark in _ANY_TYPE):
-        message = "Required value: must not be empty for specified object fields"
-        yield Cause(f"{path}.type", message, "FieldValueRequired")
+        yield required_value(f"{path}.type", "must not be empty for specified object fields")
     if schema.get("properties") and schema.get("additionalProperties"):
-        message = "Forbidden: additionalProperties and properties are mutual exclusive"
-        yield Cause(f"{path}.additionalProperties", message, "FieldValueForbidden")
+        yield forbidden_value(
+            f"{path}.additionalProperties", "additionalProperties and properties are mutual exclusive"
+        )
     if "default" in schema:
         # A default must fit its own schema.
         for cause in value_causes(compile_schema(schema), schema["default"]):
@@ -310,7 +308,7 @@ def _schema_causes(schema: Object, path: str) -> Iterator[Cause]:
             parse(rule.get("rule") or "true")
         except ValueError as error:
             at = f"{path}.x-kubernetes-validations[{index}].rule"
-            yield Cause(at, f"Invalid value: {json_text(rule['rule'])}: {error}")
+            yield invalid_value(at, rule["rule"], str(error))
     for name, inner in (schema.get("properties") or {}).items():
         yield from _schema_causes(inner, f"{path}.properties[{name}]")
     for part in ("items", "additionalProperties"):
@@ -328,18 +326,10 @@ def established(crd: Object) -> Object:
     status = crd.get("status") or {}
     # Versions in which objects may still be stored.
     former = status.get("storedVersions") or []
+    made = meta["creationTimestamp"]
     conditions = [
-        {
-            "type": kind,
-            "status": "True",
-            "reason": why,
-            "message": text,
-            "lastTransitionTime": meta["creationTimestamp"],
-        }
-        for kind, why, text in (
-            ("NamesAccepted", "NoConflicts", "no conflicts found"),
-            ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-        )
+        make_condition("NamesAccepted", "True", "NoConflicts", "no conflicts found", made),
+        make_condition("Established", "True", "InitialNamesAccepted", "the initial names have been accepted", made),
     ]
     crd["status"] = {
         "acceptedNames": crd["spec"]["names"],

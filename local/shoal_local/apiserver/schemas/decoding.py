@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from shoal_local.apiserver.errors import Cause, bad_request
-from shoal_local.apiserver.schemas.node import Node
+from shoal_local.apiserver.errors import Cause, bad_request, required_value
+from shoal_local.apiserver.schemas.node import Node, path_text, places
 
 _FORM = re.compile(r"(?P<number>[+-]?(\d+(\.\d*)?|\.\d+))(?P<suffix>[eE][+-]?\d+|[KMGTPE]i|[numkMGTPE]?)")
 _DECIMAL = {suffix: Decimal(10) ** (3 * power) for power, suffix in enumerate(("n", "u", "m", "", *"kMGTPE"), -3)}
@@ -104,16 +104,13 @@ def _check_type(value: Any, node: Node, kind: str, path: str) -> None:
         raise bad_request(f"json: cannot unmarshal {names.get(type(value), 'object')} into {into}")
 
 
-def required_causes(value: Any, node: Node | None, path: str = "") -> Iterator[Cause]:
-    """Yield the missing required fields, outside of the status, which controllers write."""
-    if node is None or path == "status":
-        return
-    if isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from required_causes(inner, node.item, f"{path}[{index}]")
-    elif isinstance(value, dict):
-        for name in node.resolved.get("required") or ():
-            if name not in value:
-                yield Cause(f"{path}.{name}" if path else name, "Required value", "FieldValueRequired")
-        for key, inner in value.items():
-            yield from required_causes(inner, node.child(key), f"{path}.{key}" if path else key)
+def required_causes(value: Any, node: Node | None, *, inside: str = "") -> Iterator[Cause]:
+    """Yield the missing required fields, outside of the status, which controllers write.
+
+    ``inside``: the field of the object that has this value, if it is not the whole object.
+    """
+    for inner, at, steps in places(value, node, (inside,) if inside else ()):
+        if isinstance(inner, dict) and steps[:1] != ["status"]:
+            for name in at.resolved.get("required") or ():
+                if name not in inner:
+                    yield required_value(path_text([*steps, name]))

@@ -1,6 +1,6 @@
 """Schema nodes: one interface to OpenAPI definitions and custom schemas."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
@@ -95,3 +95,27 @@ def root_of(definition: str, schema: Mapping[str, Any] | None, definitions: Mapp
         "metadata": {**(schema.get("properties") or {}).get("metadata", {}), "$ref": _REF + OBJECT_META},
     }
     return Node({**schema, "properties": named}, definitions)
+
+
+def places(value: Any, node: Node | None, steps: tuple[str | int, ...] = ()) -> Iterator[tuple[Any, Node, list[Any]]]:
+    """Yield each value in an object with its schema and path, outer before inner.
+
+    Values that the schema does not declare are left out.
+    """
+    if node is None or value is None:
+        return
+    yield value, node, list(steps)
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from places(inner, node.child(key), (*steps, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from places(inner, node.item, (*steps, index))
+
+
+def path_text(steps: list[Any]) -> str:
+    """Return the text of a path, such as ``spec.parts[0].name``."""
+    text = ""
+    for step in steps:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text

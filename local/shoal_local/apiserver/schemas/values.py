@@ -1,6 +1,5 @@
 """Structural schemas: validation of values, with the messages of the Kubernetes API server."""
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -9,8 +8,8 @@ from typing import Any
 from jsonschema import Draft4Validator, FormatChecker
 from jsonschema.exceptions import ValidationError
 
-from shoal_local.apiserver.errors import Cause
-from shoal_local.apiserver.schemas.node import Node
+from shoal_local.apiserver.errors import Cause, invalid_value, json_text, required_value, unsupported_value
+from shoal_local.apiserver.schemas.node import Node, path_text, places
 
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 _DURATION = re.compile(r"[+-]?(\d+(\.\d*)?(ns|us|µs|ms|s|m|h))+|0")
@@ -64,19 +63,6 @@ def value_causes(validator: Draft4Validator, value: Any) -> list[Cause]:
     return [cause for error in validator.iter_errors(value) for cause in _causes(error)]
 
 
-def path_text(steps: list[Any]) -> str:
-    """Return the text of a path, such as ``spec.parts[0].name``."""
-    text = ""
-    for step in steps:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
-    return text
-
-
-def json_text(value: Any) -> str:
-    """Return a value as JSON, as validation messages quote it."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 """Names of types in messages."""
 
@@ -113,11 +99,9 @@ def _causes(error: ValidationError) -> Iterator[Cause]:
     if rule == "required":
         # The library reports one error for each missing name, and the name only in its message.
         name = next(n for n in limit if error.message.startswith(f"{n!r} is"))
-        yield Cause(f"{path}.{name}" if path else name, "Required value", "FieldValueRequired")
+        yield required_value(f"{path}.{name}" if path else name)
     elif rule == "enum":
-        supported = ", ".join(json_text(choice) for choice in limit)
-        message = f"Unsupported value: {json_text(value)}: supported values: {supported}"
-        yield Cause(path, message, "FieldValueNotSupported")
+        yield unsupported_value(path, value, limit)
     elif rule == "type":
         kind, wanted = _TYPES.get(type(value), "null"), limit if isinstance(limit, str) else ",".join(limit)
         message = f'Invalid value: "{kind}": {path} in body must be of type {wanted}: "{kind}"'
@@ -128,24 +112,18 @@ def _causes(error: ValidationError) -> Iterator[Cause]:
         yield Cause(path, f"Too many: {len(value)}: must have at most {limit} items", "FieldValueTooMany")
     else:
         message = _MESSAGES[rule](error) if rule in _MESSAGES else error.message
-        yield Cause(path, f"Invalid value: {json_text(value)}: {path} in body {message}")
+        yield invalid_value(path, value, f"{path} in body {message}")
 
 
-def duplicate_causes(value: Any, node: Node | None, steps: list[Any]) -> Iterator[Cause]:
+def duplicate_causes(value: Any, node: Node) -> Iterator[Cause]:
     """Yield the repeated elements of sets and keyed lists."""
-    if node is None:
-        return
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from duplicate_causes(inner, node.child(key), [*steps, key])
-    if isinstance(value, list):
-        if node.tag("list-type") in ("set", "map"):
-            seen = set()
-            for index, item in enumerate(value):
-                keyed = node.associative and isinstance(item, dict)
-                key = json_text({k: item.get(k) for k in node.map_keys} if keyed else item)
-                if key in seen:
-                    yield Cause(path_text([*steps, index]), f"Duplicate value: {key}", "FieldValueDuplicate")
-                seen.add(key)
-        for index, inner in enumerate(value):
-            yield from duplicate_causes(inner, node.item, [*steps, index])
+    for inner, at, steps in places(value, node):
+        if not isinstance(inner, list) or at.tag("list-type") not in ("set", "map"):
+            continue
+        seen = set()
+        for index, item in enumerate(inner):
+            keyed = at.associative and isinstance(item, dict)
+            key = json_text({k: item.get(k) for k in at.map_keys} if keyed else item)
+            if key in seen:
+                yield Cause(path_text([*steps, index]), f"Duplicate value: {key}", "FieldValueDuplicate")
+            seen.add(key)

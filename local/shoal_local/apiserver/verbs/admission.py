@@ -2,7 +2,7 @@
 
 from ipaddress import IPv4Network
 
-from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid
+from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid, invalid_value
 from shoal_local.apiserver.kinds.registry import CRDS, Resource
 from shoal_local.apiserver.lifecycle.defaults import defaulted
 from shoal_local.apiserver.lifecycle.validation import rule_causes
@@ -55,7 +55,7 @@ def _by_schema(state: ClusterState, resource: Resource, obj: Object, live: Objec
     if resource.custom:
         schema, meta = state.custom_schema(resource), state.schema(resource).child("metadata")
         obj = schema.admitted({**obj, "metadata": decoded(obj["metadata"], meta)})
-        causes = list(required_causes(obj["metadata"], meta, "metadata"))
+        causes = list(required_causes(obj["metadata"], meta, inside="metadata"))
         return obj, causes or schema.causes(obj, live)
     obj = clean(state, resource, obj)
     causes = list(required_causes(obj, state.schema(resource)))
@@ -108,8 +108,9 @@ def with_cluster_ip(state: ClusterState, service: Object, live: Object | None) -
     stored = state.store.objects.get(SERVICES, {})
     taken = {s["spec"].get("clusterIP", "") for name, s in stored.items() if name != key_of(service)}
     if requested and requested != "None" and requested in taken:
-        message = f'Invalid value: ["{requested}"]: failed to allocate IP {requested}: provided IP is already allocated'
-        raise invalid("Service", "", service["metadata"]["name"], [Cause("spec.clusterIPs", message)])
+        why = f"failed to allocate IP {requested}: provided IP is already allocated"
+        cause = invalid_value("spec.clusterIPs", [requested], why)
+        raise invalid("Service", "", service["metadata"]["name"], [cause])
     # In Kubernetes the first address belongs to the API server.
     network = IPv4Network(state.service_network)
     free = (str(network[number]) for number in range(2, network.num_addresses - 1))

@@ -13,7 +13,7 @@ import yaml
 from shoal_local.apiserver.access.rbac import User
 from shoal_local.apiserver.errors import bad_request, no_such_path, unsupported_media_type
 from shoal_local.apiserver.kinds.registry import Resource
-from shoal_local.apiserver.schemas.node import Node
+from shoal_local.apiserver.schemas.node import Node, path_text, places
 from shoal_local.objects import Object, timestamp
 
 _TRUE = ("true", "True", "1")
@@ -83,6 +83,10 @@ class ApiResponse:
     body: Object
     code: int = 200
     warnings: tuple[str, ...] = ()
+
+
+SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+"""Body of the response to a write that returns no object."""
 
 
 def parse_path(path: str) -> Target:
@@ -184,17 +188,8 @@ def strict_fields(obj: Object, call: Call, node: Node) -> tuple[str, ...]:
     return tuple(unknown)
 
 
-def unknown_fields(value: Any, node: Node | None, path: str = "") -> Iterator[str]:
+def unknown_fields(value: Any, node: Node) -> Iterator[str]:
     """Yield the paths of fields that the schema does not declare."""
-    if node is None or value is None:
-        return
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from unknown_fields(item, node.item, f"{path}[{index}]")
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            child = node.child(key)
-            if child is not None:
-                yield from unknown_fields(inner, child, f"{path}.{key}" if path else key)
-            elif not node.open:
-                yield f"{path}.{key}" if path else key
+    for inner, at, steps in places(value, node):
+        if isinstance(inner, dict) and not at.open:
+            yield from (path_text([*steps, key]) for key in inner if at.child(key) is None)

@@ -15,9 +15,8 @@ from shoal_local.apiserver.schemas.custom import CLEANUP
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.deleting import FOREGROUND, ORPHAN, delete_object, target_of
 from shoal_local.apiserver.verbs.state import ClusterState
-from shoal_local.apiserver.verbs.subresources import store_finalizers
-from shoal_local.apiserver.verbs.writing import NAMESPACES, create_defaults, may_be_removed
-from shoal_local.objects import Object, key_of, timestamp
+from shoal_local.apiserver.verbs.writing import NAMESPACES, create_defaults, may_be_removed, namespace_finalizers
+from shoal_local.objects import Object, is_deleting, key_of, timestamp
 
 COLLECTOR = User("system:serviceaccount:kube-system:generic-garbage-collector", ("system:masters",))
 EVENT_LIFETIME = timedelta(hours=1)
@@ -41,14 +40,9 @@ class Item:
         """Return the object's uid."""
         return str(self.object["metadata"]["uid"])
 
-    @property
-    def deleting(self) -> bool:
-        """Return whether the object is being deleted."""
-        return bool(self.object["metadata"].get("deletionTimestamp"))
-
     def holds(self, finalizer: str) -> bool:
         """Return whether the object is being deleted and waits for this finalizer."""
-        return self.deleting and finalizer in (self.object["metadata"].get("finalizers") or [])
+        return is_deleting(self.object) and finalizer in (self.object["metadata"].get("finalizers") or [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +61,7 @@ class GarbageCollection:
                 dependents.setdefault(reference["uid"], []).append(item)
         for item in items.values():
             self._settle_owner(item, dependents.get(item.uid, []))
-        for item in [i for i in items.values() if references_of(i.object) and not i.deleting]:
+        for item in [i for i in items.values() if references_of(i.object) and not is_deleting(i.object)]:
             self._settle_dependent(item, items, dependents)
         for crd in self.state.store.objects_of(CRDS):
             definition = Item(self._resource(CRDS), crd)
@@ -82,7 +76,7 @@ class GarbageCollection:
             else:
                 self._drop_finalizer(definition, CLEANUP)
         for namespace in self.state.store.objects_of(NAMESPACES):
-            if namespace["metadata"].get("deletionTimestamp"):
+            if is_deleting(namespace):
                 self._empty_namespace(namespace)
             else:
                 create_defaults(self.state, self._call(), namespace["metadata"]["name"])
@@ -133,17 +127,18 @@ class GarbageCollection:
         for item in _items(self.state, name):
             self._delete(item, {})
         left = list(_items(self.state, name))
-        finalizers = (namespace.get("spec") or {}).get("finalizers") or []
+        finalizers = namespace_finalizers(namespace)
         # Objects with finalizers are left until a later pass.
         if left or not finalizers:
             return
-        resource = self._resource(NAMESPACES)
         others = [f for f in finalizers if f != "kubernetes"]
-        store_finalizers(self.state, self._call(), resource, namespace, others)
+        self._write(
+            Item(self._resource(NAMESPACES), {**namespace, "spec": {**namespace["spec"], "finalizers": others}})
+        )
 
     def _delete(self, item: Item, options: dict[str, str]) -> None:
         live = self._live(item)
-        if live is not None and not item.deleting:
+        if live is not None and not is_deleting(item.object):
             delete_object(self.state, self._call(item), item.resource, live, options)
 
     def _drop_finalizer(self, item: Item, finalizer: str) -> None:
@@ -156,16 +151,14 @@ class GarbageCollection:
             self._write_metadata(item, live, {"ownerReferences": references})
 
     def _write_metadata(self, item: Item, live: Object, part: Object) -> None:
-        """Set metadata fields of an object; an empty value removes a field.
-
-        The object itself is removed if nothing delays its deletion any longer.
-        """
+        """Set metadata fields of an object; an empty value removes a field."""
         meta = {key: value for key, value in {**live["metadata"], **part}.items() if value or key not in part}
-        new = {**live, "metadata": meta}
-        if may_be_removed(new):
-            self.state.remove(self._call(item), item.resource, new)
-        else:
-            self.state.write(self._call(item), item.resource, new)
+        self._write(Item(item.resource, {**live, "metadata": meta}))
+
+    def _write(self, item: Item) -> None:
+        """Store a new version of an object, or remove it if nothing delays its deletion any longer."""
+        change = self.state.remove if may_be_removed(item.object) else self.state.write
+        change(self._call(item), item.resource, item.object)
 
     def _live(self, item: Item) -> Object | None:
         return self.state.find(item.resource, key_of(item.object))

@@ -8,7 +8,7 @@ from shoal_local.apiserver.errors import ApiError, Cause, bad_request, conflict
 from shoal_local.apiserver.kinds.registry import Resource
 from shoal_local.apiserver.storage.selectors import matches_label_selector
 from shoal_local.apiserver.verbs.admission import read_as
-from shoal_local.apiserver.verbs.call import ApiResponse, Call, Target
+from shoal_local.apiserver.verbs.call import SUCCESS, ApiResponse, Call, Target
 from shoal_local.apiserver.verbs.state import ClusterState, presented
 from shoal_local.apiserver.verbs.writing import namespace_finalizers
 from shoal_local.objects import (
@@ -19,6 +19,8 @@ from shoal_local.objects import (
     is_deleting,
     is_ready,
     key_of,
+    make_condition,
+    other_conditions,
     share_of,
     timestamp,
 )
@@ -34,8 +36,7 @@ def delete(state: ClusterState, call: Call) -> ApiResponse:
 
     Raises ApiError: 400, the propagation policy is unknown; 404, there is no object; 409, a precondition failed.
     """
-    resource = state.resource(call.target)
-    live = state.existing(resource, call.target)
+    resource, live = state.existing(call.target)
     options = read_as(state, call, "apimachinery.pkg.apis.meta.v1.DeleteOptions")
     # Options in the body override those of the query.
     if policy := call.query.get("propagationPolicy"):
@@ -104,33 +105,23 @@ def target_of(resource: Resource, obj: Object) -> Target:
     return Target(resource.group, resource.version, resource.plural, namespace, name)
 
 
-_SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-
-
 def evict(state: ClusterState, call: Call) -> ApiResponse:
     """Delete a pod unless a PodDisruptionBudget forbids it.
 
     Raises ApiError: 404, there is no pod; 409, a precondition failed; 429, a PodDisruptionBudget forbids the eviction.
     """
-    resource = state.resource(call.target)
-    pod = state.existing(resource, call.target)
+    resource, pod = state.existing(call.target)
     options = dict(read_as(state, call, "api.policy.v1.Eviction").get("deleteOptions") or {})
     call = checked_call(call, resource, pod, options)
     # A pod that does not run serves nothing.
     if dig(pod, "status", "phase") == "Running" and not is_deleting(pod):
         for budget in state.store.objects_of("policy/poddisruptionbudgets", call.target.namespace):
             _check_budget(state, budget, pod)
-    status = pod.get("status") or {}
-    others = [each for each in status.get("conditions") or [] if each["type"] != "DisruptionTarget"]
-    target = {
-        "type": "DisruptionTarget",
-        "status": "True",
-        "reason": "EvictionByEvictionAPI",
-        "message": "Eviction API: evicting",
-        "lastTransitionTime": call.timestamp,
-    }
-    delete_object(state, call, resource, {**pod, "status": {**status, "conditions": [*others, target]}}, options)
-    return ApiResponse(_SUCCESS, 201)
+    kind, reason = "DisruptionTarget", "EvictionByEvictionAPI"
+    target = make_condition(kind, "True", reason, "Eviction API: evicting", call.timestamp)
+    status = {**(pod.get("status") or {}), "conditions": [*other_conditions(pod, kind), target]}
+    delete_object(state, call, resource, {**pod, "status": status}, options)
+    return ApiResponse(SUCCESS, 201)
 
 
 def _check_budget(state: ClusterState, budget: Object, pod: Object) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import orjson
 
 from shoal_local.apiserver.errors import ApiError, bad_request
-from shoal_local.apiserver.kinds.registry import SUBRESOURCE_KINDS, SUBRESOURCE_VERBS, Resource
+from shoal_local.apiserver.kinds.registry import SUBRESOURCE_KINDS, SUBRESOURCE_VERBS, Resource, definition_of
 from shoal_local.apiserver.schemas.protobuf import MEDIA_TYPE, read_protobuf
 from shoal_local.apiserver.storage.selectors import field_selector, label_selector
 from shoal_local.apiserver.verbs import access, subresources
@@ -23,8 +23,7 @@ Predicate = Callable[[Object], bool]
 
 def get(state: ClusterState, call: Call) -> ApiResponse:
     """Return the object that the request names."""
-    resource = state.resource(call.target)
-    return ApiResponse(presented(resource, state.existing(resource, call.target)))
+    return ApiResponse(presented(*state.existing(call.target)))
 
 
 def selection(call: Call, resource: Resource) -> Predicate:
@@ -126,11 +125,11 @@ def in_json(state: ClusterState, call: Call) -> Call:
     if not call.body or call.content_type.split(";")[0].strip() != MEDIA_TYPE:
         return call
     target = call.target
-    # The body of a subresource has a kind of its own.
-    group, _, kind = SUBRESOURCE_KINDS.get(target.subresource, ("", "", ""))
     definition = state.resource(target).definition
-    if kind:
-        definition = f"io.k8s.api.{group.partition('.')[0] or 'core'}.v1.{kind}"
+    # The body of a subresource has a kind of its own.
+    if target.subresource in SUBRESOURCE_KINDS:
+        group, _, kind = SUBRESOURCE_KINDS[target.subresource]
+        definition = definition_of(group, kind)
     try:
         body = read_protobuf(call.body, definition, state.definitions)
     except (ValueError, TypeError, OverflowError) as error:

@@ -2,7 +2,7 @@
 
 import jsonpatch
 
-from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid, unsupported_media_type
+from shoal_local.apiserver.errors import ApiError, bad_request, invalid, required_value, unsupported_media_type
 from shoal_local.apiserver.kinds.registry import Resource
 from shoal_local.apiserver.patching.applying import Applier, Manager, apply, read_managers
 from shoal_local.apiserver.patching.merging import merge_patch, strategic_merge
@@ -25,7 +25,6 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 APPLY_PATCHES = (APPLY_PATCH, "application/apply-patch+json")
-MANAGER_REQUIRED = Cause("fieldManager", "Required value: is required for apply patch", "FieldValueRequired")
 
 
 def is_apply(call: Call) -> bool:
@@ -35,10 +34,9 @@ def is_apply(call: Call) -> bool:
 
 def patch(state: ClusterState, call: Call) -> ApiResponse:
     """Change an object by one of the patch types."""
-    resource = state.resource(call.target)
     if is_apply(call):
-        return _apply(state, call, resource)
-    live = state.existing(resource, call.target)
+        return _apply(state, call, state.resource(call.target))
+    resource, live = state.existing(call.target)
     new = checked(patched(state, call, resource, presented(resource, live)), call, resource)
     warnings = strict_fields(new, call, state.schema(resource))
     stored = store_update(state, call, resource, live, new)
@@ -47,7 +45,8 @@ def patch(state: ClusterState, call: Call) -> ApiResponse:
 
 def _apply(state: ClusterState, call: Call, resource: Resource) -> ApiResponse:
     if not call.query.get("fieldManager"):
-        raise invalid("PatchOptions", "meta.k8s.io", "", [MANAGER_REQUIRED])
+        missing = required_value("fieldManager", "is required for apply patch")
+        raise invalid("PatchOptions", "meta.k8s.io", "", [missing])
     config, node = decode_object(call, resource), state.schema(resource)
     if config["metadata"].get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
@@ -66,7 +65,7 @@ def _apply(state: ClusterState, call: Call, resource: Resource) -> ApiResponse:
     live = state.find(resource, (call.target.namespace, call.target.name))
     # An apply creates a missing object, but not by its subresource.
     if live is None and call.target.subresource:
-        live = state.existing(resource, call.target)
+        _, live = state.existing(call.target)
     if live is not None:
         check_version(resource, live, config)
     manager = Manager(call.manager, "Apply", call.target.subresource)

@@ -13,7 +13,8 @@ from shoal_local.apiserver.verbs.call import Call, Target
 from shoal_local.objects import Key, Object
 
 SERVICES = "/services"
-Kind = tuple[str, str, str]
+Kind = tuple[str, str]
+"""Storage key and version."""
 
 
 @dataclass(slots=True)
@@ -53,25 +54,25 @@ class ClusterState:
 
     def schema(self, resource: Resource) -> Node:
         """Return the schema of the kind's objects."""
-        kind = (resource.group, resource.version, resource.plural)
+        kind = (resource.key, resource.version)
         if kind not in self._roots:
-            root = root_of(resource.definition, resource.schema, self.definitions)
-            self._roots[kind] = root
+            self._roots[kind] = root_of(resource.definition, resource.schema, self.definitions)
         return self._roots[kind]
 
     def custom_schema(self, resource: Resource) -> CustomSchema:
         """Return the compiled schema of a custom kind."""
-        kind = (resource.group, resource.version, resource.plural)
+        kind = (resource.key, resource.version)
         if kind not in self._custom:
             self._custom[kind] = CustomSchema.of(self.schema(resource))
         return self._custom[kind]
 
-    def existing(self, resource: Resource, target: Target) -> Object:
-        """Return the object of a path. Raises ApiError: 404, it does not exist."""
+    def existing(self, target: Target) -> tuple[Resource, Object]:
+        """Return the kind and the object of a path. Raises ApiError: 404, the object does not exist."""
+        resource = self.resource(target)
         found = self.find(resource, (target.namespace, target.name))
         if found is None:
             raise not_found(target.plural, target.group, target.name)
-        return found
+        return resource, found
 
     def find(self, resource: Resource, name: Key) -> Object | None:
         """Return an object as `as_read` converts it, or None if it is missing."""
@@ -90,26 +91,19 @@ class ClusterState:
 
     def write(self, call: Call, resource: Resource, obj: Object) -> Object:
         """Store the object, unless the request is a dry run; return it."""
-        if call.dry_run:
-            return obj
-        written = self.store.write(resource.key, obj)
-        self._changed(resource)
-        return written
+        return obj if call.dry_run else self._changed(resource, self.store.write(resource.key, obj))
 
     def remove(self, call: Call, resource: Resource, obj: Object) -> Object:
         """Remove the object, unless the request is a dry run; return its last state."""
-        if call.dry_run:
-            return obj
-        last = self.store.remove(resource.key, obj)
-        self._changed(resource)
-        return last
+        return obj if call.dry_run else self._changed(resource, self.store.remove(resource.key, obj))
 
-    def _changed(self, resource: Resource) -> None:
+    def _changed(self, resource: Resource, stored: Object) -> Object:
         # The definitions of custom kinds may have changed.
         if resource.key == CRDS:
             self._registry = None
             self._roots.clear()
             self._custom.clear()
+        return stored
 
 
 def presented(resource: Resource, obj: Object) -> Object:

@@ -5,17 +5,16 @@ from typing import Any
 from urllib.parse import urlencode
 
 from shoal_local.apiserver.access.rbac import ISSUER, Account, Action, User, make_token
-from shoal_local.apiserver.errors import ApiError, Cause, bad_request, conflict, internal, invalid
+from shoal_local.apiserver.errors import ApiError, bad_request, conflict, internal, invalid, invalid_value
 from shoal_local.apiserver.kinds.registry import Resource
 from shoal_local.apiserver.verbs import access
 from shoal_local.apiserver.verbs.admission import clean, read_as
-from shoal_local.apiserver.verbs.call import ApiResponse, Call, Target, checked, decode_object
+from shoal_local.apiserver.verbs.call import SUCCESS, ApiResponse, Call, Target, checked, decode_object
 from shoal_local.apiserver.verbs.patching import patched
 from shoal_local.apiserver.verbs.state import ClusterState, presented
-from shoal_local.apiserver.verbs.writing import may_be_removed, store_update
-from shoal_local.objects import Object, dig, key_of, timestamp
+from shoal_local.apiserver.verbs.writing import store_update
+from shoal_local.objects import Object, dig, key_of, other_conditions, timestamp
 
-_SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 _MAX_LIFETIME_S = 10 * 365 * 86400
 
 SCALE = Resource("autoscaling", "v1", "Scale", "scale", definition="io.k8s.api.autoscaling.v1.Scale")
@@ -24,26 +23,22 @@ _KEPT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 def bind(state: ClusterState, call: Call) -> ApiResponse:
     """Assign a pod to the node of a Binding."""
-    resource = state.resource(call.target)
-    pod = state.existing(resource, call.target)
+    resource, pod = state.existing(call.target)
     node = dig(read_as(state, call, "api.core.v1.Binding"), "target", "name")
     if not node:
         raise bad_request("Binding: target.name: Required value")
     if assigned := pod["spec"].get("nodeName"):
         name = pod["metadata"]["name"]
         raise conflict("pods/binding", "", name, f'pod {name} is already assigned to node "{assigned}"')
-    status = pod.get("status", {})
-    others = [c for c in status.get("conditions", []) if c["type"] != "PodScheduled"]
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": call.timestamp}
-    bound = {"spec": {**pod["spec"], "nodeName": node}, "status": {**status, "conditions": [*others, scheduled]}}
-    state.write(call, resource, {**pod, **bound})
-    return ApiResponse(_SUCCESS, 201)
+    status = {**pod.get("status", {}), "conditions": [*other_conditions(pod, "PodScheduled"), scheduled]}
+    state.write(call, resource, {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": status})
+    return ApiResponse(SUCCESS, 201)
 
 
 def issue_token(state: ClusterState, call: Call) -> ApiResponse:
     """Respond to a TokenRequest for a service account."""
-    resource = state.resource(call.target)
-    account = state.existing(resource, call.target)
+    _, account = state.existing(call.target)
     request = read_as(state, call, "api.authentication.v1.TokenRequest")
     spec = dig(request, "spec") or {}
     lifetime_s = int(spec.get("expirationSeconds") or 3600)
@@ -66,18 +61,9 @@ def issue_token(state: ClusterState, call: Call) -> ApiResponse:
     return ApiResponse(body, 201)
 
 
-def store_finalizers(
-    state: ClusterState, call: Call, resource: Resource, live: Object, finalizers: list[str]
-) -> Object:
-    """Store the finalizers of a namespace, or remove the namespace if none are left."""
-    new = {**live, "spec": {**live.get("spec", {}), "finalizers": finalizers}}
-    return state.remove(call, resource, new) if may_be_removed(new) else state.write(call, resource, new)
-
-
 def get_scale(state: ClusterState, call: Call) -> ApiResponse:
     """Return the Scale of an object."""
-    resource = state.resource(call.target)
-    return ApiResponse(scale_of(resource, state.existing(resource, call.target)))
+    return ApiResponse(scale_of(*state.existing(call.target)))
 
 
 def update_scale(state: ClusterState, call: Call) -> ApiResponse:
@@ -87,19 +73,17 @@ def update_scale(state: ClusterState, call: Call) -> ApiResponse:
 
 def patch_scale(state: ClusterState, call: Call) -> ApiResponse:
     """Set an object's replicas from a patch of its Scale."""
-    resource = state.resource(call.target)
-    live = scale_of(resource, state.existing(resource, call.target))
+    live = scale_of(*state.existing(call.target))
     scale = checked(patched(state, call, SCALE, live), call, SCALE)
     return _store(state, call, clean(state, SCALE, scale))
 
 
 def _store(state: ClusterState, call: Call, scale: Object) -> ApiResponse:
-    resource = state.resource(call.target)
-    live = state.existing(resource, call.target)
+    resource, live = state.existing(call.target)
     replicas = dig(scale, "spec", "replicas") or 0
     if not isinstance(replicas, int) or replicas < 0:
-        message = f"Invalid value: {replicas}: must be greater than or equal to 0"
-        raise invalid("Scale", "autoscaling", call.target.name, [Cause("spec.replicas", message)])
+        negative = invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise invalid("Scale", "autoscaling", call.target.name, [negative])
     path = _steps(resource.scale.spec)
     # Preconditions in the Scale apply to the object.
     version = {k: v for k, v in scale["metadata"].items() if k in ("resourceVersion", "uid")}
@@ -170,7 +154,7 @@ def log_url(state: ClusterState, call: Call) -> str:
     The node's status has the address: InternalIP and ``daemonEndpoints.kubeletEndpoint.Port``. Raises ApiError: 400,
     the pod has no such container; 500, the node was deleted or has no address.
     """
-    pod = state.existing(state.resource(call.target), call.target)
+    _, pod = state.existing(call.target)
     spec, container = pod["spec"], call.query.get("container", "")
     own = [c["name"] for c in spec["containers"]]
     first = [c["name"] for c in spec.get("initContainers", [])]
@@ -216,10 +200,9 @@ def forward_address(state: ClusterState, user: User, target: Target) -> str:
     """
     if target.subresource != "portforward":
         check_streaming(target)
-    resource = state.resource(target)
     name = f"{target.plural}/{target.subresource}"
     access.check(state, user, Action("create", target.group, name, target.namespace, target.name))
-    pod = state.existing(resource, target)
+    _, pod = state.existing(target)
     address = dig(pod, "status", "podIP")
     if not address:
         raise bad_request(f"pod {target.name} does not have an address yet. Wait until it runs")

@@ -7,7 +7,7 @@ import orjson
 
 from shoal_local.apiserver.access.rbac import User
 from shoal_local.apiserver.errors import Cause, already_exists, bad_request, conflict, forbidden, invalid, not_found
-from shoal_local.apiserver.kinds.registry import Resource
+from shoal_local.apiserver.kinds.registry import BY_KIND, Resource
 from shoal_local.apiserver.lifecycle.validation import for_create, for_update, immutable_causes
 from shoal_local.apiserver.patching.applying import Managers
 from shoal_local.apiserver.verbs.admission import admit
@@ -17,29 +17,14 @@ from shoal_local.objects import Object, key_of
 
 
 def create_defaults(state: ClusterState, call: Call, namespace: str) -> None:
-    """Create the missing default objects of a namespace."""
-    _ensure(state, call, service_account(namespace))
-    _ensure(state, call, root_certificate(namespace, state.authority))
-
-
-def _ensure(state: ClusterState, call: Call, obj: Object) -> None:
-    resource = state.registry.by_kind(obj["apiVersion"], obj["kind"])
-    assert resource
-    if state.store.get(resource.key, key_of(obj)) is None:
-        meta = for_create(obj, resource, uid=state.new_uid(), now=call.timestamp)
-        state.write(call, resource, {**obj, "metadata": meta})
-
-
-def service_account(in_namespace: str) -> Object:
-    """Return the default service account of pods in a namespace."""
-    meta = {"name": "default", "namespace": in_namespace}
-    return {"kind": "ServiceAccount", "apiVersion": "v1", "metadata": meta}
-
-
-def root_certificate(in_namespace: str, authority: str) -> Object:
-    """Return the ConfigMap with the certificate of the API server's authority, PEM."""
-    meta = {"name": "kube-root-ca.crt", "namespace": in_namespace}
-    return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta, "data": {"ca.crt": authority}}
+    """Create the missing default objects of a namespace: its service account, and the authority's certificate."""
+    contents = {("ServiceAccount", "default"): {}, ("ConfigMap", "kube-root-ca.crt"): {"ca.crt": state.authority}}
+    for (kind, name), data in contents.items():
+        resource, meta = BY_KIND[kind], {"name": name, "namespace": namespace}
+        if state.store.get(resource.key, (namespace, name)) is None:
+            obj: Object = {"kind": kind, "apiVersion": "v1", "metadata": meta, **({"data": data} if data else {})}
+            meta = for_create(obj, resource, uid=state.new_uid(), now=call.timestamp)
+            state.write(call, resource, {**obj, "metadata": meta})
 
 
 NAMESPACES = "/namespaces"
@@ -100,8 +85,7 @@ def check_account(state: ClusterState, pod: Object) -> None:
 
 def update(state: ClusterState, call: Call) -> ApiResponse:
     """Replace an object or its status, if the request is based on the current version."""
-    resource = state.resource(call.target)
-    live = state.existing(resource, call.target)
+    resource, live = state.existing(call.target)
     new = decode_object(call, resource)
     if (named := new["metadata"].get("name", "")) != call.target.name:
         raise bad_request(f"the name of the object ({named}) does not match the name on the URL ({call.target.name})")
@@ -168,8 +152,7 @@ SYSTEM = User("system:apiserver", ("system:masters",))
 def bootstrap(state: ClusterState, objects: Iterable[Object], now: datetime) -> None:
     """Create the initial objects that are missing."""
     for obj in objects:
-        resource = state.registry.by_kind(obj["apiVersion"], obj["kind"])
-        assert resource
+        resource = BY_KIND[obj["kind"]]
         # A restored store has them already.
         if state.store.get(resource.key, key_of(obj)) is None:
             target = Target(resource.group, resource.version, resource.plural)
