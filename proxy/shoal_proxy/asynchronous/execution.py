@@ -7,7 +7,7 @@ keep their places, and far more jobs can wait than the scheduler's limits allow.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from secrets import token_hex
 from typing import Final, Protocol
@@ -21,7 +21,7 @@ from shoal_proxy.errors import Conflict, DeadlineExceeded, Draining, InvalidRequ
 from shoal_proxy.lifecycle.drain import ProxyPhase
 from shoal_proxy.observe.metrics import Metrics
 from shoal_proxy.settings import Settings
-from shoal_schema.interfaces.headers import ASYNC_ID, CALLBACK, LOAD_FORMAT, PREFER, TIMEOUT_MS
+from shoal_schema.interfaces.headers import CALLBACK
 from shoal_schema.interfaces.metrics import AsyncOutcome, RejectionReason
 
 logger = logging.getLogger(__name__)
@@ -31,8 +31,6 @@ TICK_S: Final = 0.5
 PAUSE_S: Final = 0.05
 """Pause after the scheduler has rejected a job: it is overloaded, or the runtime is not ready."""
 _ID_BYTES: Final = 16
-_NOT_KEPT: Final = frozenset(name.encode() for name in (PREFER, CALLBACK, ASYNC_ID, TIMEOUT_MS, LOAD_FORMAT))
-"""Headers of the request that concern its acceptance."""
 Respond = Callable[[HttpResponse], None]
 
 
@@ -261,11 +259,6 @@ class AsyncRequests:
         self._dispatcher.on_room = self._submit_waiting if self.table.waiting else None
         if self.settled:
             self.on_settled()
-
-
-def kept_headers(headers: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-    """Return the headers with which a job runs."""
-    return {name: value for name, value in headers.items() if name not in _NOT_KEPT}
 
 
 def _stopped_error() -> ProxyError:

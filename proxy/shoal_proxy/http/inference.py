@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
 from shoal_proxy.access.control import AccessControl, AuthenticatedClient
-from shoal_proxy.asynchronous.execution import AsyncRequests, kept_headers
+from shoal_proxy.asynchronous.execution import AsyncRequests
 from shoal_proxy.asynchronous.jobs import Job, JobRequest
 from shoal_proxy.balance.orca import load_line
 from shoal_proxy.batching.batch import check_lengths, shape_key
@@ -290,7 +290,7 @@ class Inference:
             raise InvalidRequest(f"{ASYNC_ID} must be 32 hexadecimal digits")
         callback = headers.get(_CALLBACK, b"").decode("latin-1")
         job = self._asynchronous.accept(
-            JobRequest(head.route.label, kept_headers(headers), body, callback),
+            JobRequest(head.route.label, self._parameters.job_headers(headers), body, callback),
             rows=pending.rows,
             level=pending.lane.level,
             timeout_s=0.0 if pending.soft_deadline_s == NEVER_S else pending.soft_deadline_s - pending.arrived_s,

@@ -11,6 +11,7 @@ from shoal_proxy.errors import InvalidRequest, UnsupportedCoding
 from shoal_proxy.http.header_cache import InferRoute, QueueParameters, RequestHead
 from shoal_schema.interfaces.headers import (
     FORWARDED,
+    HEADER_LENGTH,
     LOAD_FORMAT,
     LOWEST_PRIORITY,
     PREFER,
@@ -38,6 +39,10 @@ _NAMES: Final = (
 )  # fmt: skip
 """Headers that affect `QueueParameters`, beside those in the settings."""
 
+_OF_BODY: Final = frozenset({b"content-type", HEADER_LENGTH.encode()})
+_OF_RESPONSE: Final = frozenset({_PREFER, _TIMEOUT_MS, _LOAD_FORMAT, _FORWARDED})
+"""Headers that concern the first response to an asynchronous request only."""
+
 
 class ParameterReader:
     """Reads `QueueParameters` from the headers of requests.
@@ -59,6 +64,13 @@ class ParameterReader:
     def names(self) -> frozenset[bytes]:
         """Return the headers that affect the parameters."""
         return frozenset({*_NAMES, *self._forwarded_headers, self._fair_share_header, self.sticky_header})
+
+    def job_headers(self, headers: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+        """Return the headers with which an asynchronous request runs later.
+
+        Credentials are not among them, unless they are forwarded to the runtime.
+        """
+        return {name: headers[name] for name in sorted({*self.names, *_OF_BODY} - _OF_RESPONSE) if name in headers}
 
     def read(self, head: RequestHead) -> QueueParameters:
         """Return the queue's parameters of a request.
