@@ -19,6 +19,7 @@
       ModelFailed               500      -
         BatchTooLarge           500      -
       IssuerUnavailable         503      unauthenticated
+      StoreUnavailable          503      -
       Overloaded                503      queue_rows, queue_bytes, late, connections
       Draining                  503      draining
       RuntimeUnavailable        503      runtime_away
@@ -189,6 +190,13 @@ class IssuerUnavailable(ProxyError):
 
     status = 503
     reason = RejectionReason.UNAUTHENTICATED
+    retry_after_s = 1
+
+
+class StoreUnavailable(ProxyError):
+    """The store of asynchronous requests failed."""
+
+    status = 503
     retry_after_s = 1
 
 

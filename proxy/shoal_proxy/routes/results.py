@@ -1,17 +1,21 @@
 """Responses to ``GET`` and ``DELETE`` of asynchronous results."""
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from shoal_proxy.asynchronous.execution import AsyncRequests
-from shoal_proxy.asynchronous.jobs import Job, JobState
+from shoal_proxy.asynchronous.jobs import Job, JobState, is_job_id
 from shoal_proxy.asynchronous.peers import PeerResults
+from shoal_proxy.asynchronous.records import decode_request
 from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.dispatch.runtime_connection import RuntimeResponse
 from shoal_proxy.errors import NotFound
+
+if TYPE_CHECKING:
+    from shoal_proxy.asynchronous.store import JobStore
 
 RETRY_AFTER_S: Final = 1
 """Interval of requests for a result that is not ready, in ``Retry-After``."""
@@ -52,15 +56,44 @@ class Results:
         job = self._asynchronous.find(job_id, owner)
         if job is not None:
             if method == b"DELETE":
-                self._asynchronous.delete(job)
+                await self._asynchronous.delete(job)
                 return Response(status_code=204)
             return _response_of(job)
+        if not is_job_id(job_id) or self._asynchronous.holds(job_id):
+            raise NotFound(f"no asynchronous request {job_id:.80}")
+        if (store := self._asynchronous.store) is not None:
+            return await _of_store(store, job_id, owner, method)
         if self._peers is not None and not only_here:
             found = await self._peers.find(method, job_id, tuple(credentials))
             if found is not None:
                 return _relayed(found)
         gone = "it is unknown, deleted, or its result has expired"
         raise NotFound(f"no asynchronous request {job_id:.80}: {gone}. {_IN_MEMORY}")
+
+
+async def _of_store(store: "JobStore", job_id: str, owner: str, method: bytes) -> Response:
+    """Respond with a result in the store, or delete it.
+
+    Raises:
+        NotFound: the client has no such request.
+        StoreUnavailable: the store failed.
+    """
+    stored = await store.result(job_id)
+    found = False
+    if stored is not None:
+        found = stored.owner == owner and not stored.is_deleted
+    elif process := await store.accepted_by(job_id):
+        record = await store.request(job_id, process)
+        found = record is not None and decode_request(job_id, record, 0.0).owner == owner
+    if not found:
+        gone = "it is unknown, deleted, or its result has expired"
+        raise NotFound(f"no asynchronous request {job_id:.80}: {gone}")
+    if method == b"DELETE":
+        await store.cancel(job_id, owner)
+        return Response(status_code=204)
+    if stored is None:
+        return JSONResponse({"id": job_id, "status": "waiting"}, 202, {"retry-after": str(RETRY_AFTER_S)})
+    return stored_response(stored.response)
 
 
 def _response_of(job: Job) -> Response:
