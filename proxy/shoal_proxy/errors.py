@@ -18,6 +18,7 @@
       ModelFailed               500      -
         BatchTooLarge           500      -
       IssuerUnavailable         503      unauthenticated
+      WebhooksUnavailable       503      -
       Overloaded                503      queue_rows, queue_bytes, late, connections
       Draining                  503      draining
       RuntimeUnavailable        503      runtime_away
@@ -181,6 +182,13 @@ class IssuerUnavailable(ProxyError):
 
     status = 503
     reason = RejectionReason.UNAUTHENTICATED
+    retry_after_s = 1
+
+
+class WebhooksUnavailable(ProxyError):
+    """The secret that signs webhooks has not been read yet."""
+
+    status = 503
     retry_after_s = 1
 
 

@@ -72,6 +72,7 @@ class Metrics(Collector):
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
         self.rejections: dict[str, int] = defaultdict(int)
         self.forwarded: dict[str, int] = defaultdict(int)
+        self.webhooks: dict[str, int] = defaultdict(int)
         self.access_control: AccessControl | None = None
         """Has the counts by client, where access is restricted."""
         self.batch_rows = Histogram(ROWS)
@@ -131,6 +132,7 @@ class Metrics(Collector):
                 declared.CALLER_ROWS, {(caller,): count for caller, count in self.access_control.rows.items()}
             )
         yield _labelled(declared.FORWARDED, {(outcome,): count for outcome, count in self.forwarded.items()})
+        yield _labelled(declared.WEBHOOKS, {(outcome,): count for outcome, count in self.webhooks.items()})
         if self.read_rollout is not None:
             rows, failed_rows = self.read_rollout()
             yield _labelled(declared.ROLLOUT_ROWS, rows)

@@ -27,6 +27,11 @@ SHADOW: Final = "x-shoal-shadow"
 """Marks a batch that a candidate runs for comparison only."""
 REVISION: Final = "x-shoal-revision"
 """Revision of the pods that served a request, on responses while a service has a candidate."""
+# Webhooks of asynchronous requests.
+CALLBACK: Final = "x-shoal-callback"
+"""URL that gets the result of an asynchronous request by a webhook."""
+STATUS: Final = "x-shoal-status"
+"""Status of the result that a webhook carries."""
 # Load reports.
 LOAD_FORMAT: Final = "endpoint-load-metrics-format"
 """Requests the header `LOAD` in the response: ``TEXT`` or ``JSON`` (ORCA, as in Envoy and vLLM)."""

@@ -36,6 +36,22 @@ class RejectionReason(StrEnum):
     """The request exceeds the client's limits."""
 
 
+class WebhookOutcome(StrEnum):
+    """Ends of webhooks: the label of `WEBHOOKS`."""
+
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    """The last try failed."""
+    GONE = "gone"
+    """The receiver responded with 410."""
+    REFUSED = "refused"
+    """The callback's host is not listed any more, or its addresses receive no webhooks."""
+    OVERFLOW = "overflow"
+    """The limit of held webhooks was reached."""
+    STOPPED = "stopped"
+    """The proxy stopped before the delivery."""
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """Declaration of a Prometheus metric."""
@@ -82,6 +98,14 @@ CALLER_REQUESTS = _counter(
 CALLER_ROWS = _counter(
     "caller_rows", "Rows admitted to the queue, by client.", caller="as in `shoal_proxy_caller_requests_total`"
 )
+# Asynchronous requests.
+WEBHOOKS = _counter(
+    "webhooks",
+    "Webhooks of asynchronous requests, delivered or given up; only for services with the field"
+    " `asynchronous.webhooks`.",
+    outcome=", ".join(WebhookOutcome),
+)
+WEBHOOKS_HELD = _gauge("webhooks_held", "Webhooks that are not delivered yet.")
 # Queue and connections: the present state.
 QUEUE_ROWS = _gauge("queue_rows", "Rows queued.")
 QUEUE_REQUESTS = _gauge("queue_requests", "Requests queued.")

@@ -1,0 +1,1 @@
+"""Asynchronous requests: jobs, their results, and webhooks."""
