@@ -21,6 +21,7 @@ from shoal_operator.manifests.environment import (
     SOCKET,
     SOCKET_DIR,
     TLS_DIR,
+    WEBHOOK_KEYS_DIR,
     literal,
     runtime_instances,
     spec_variables,
@@ -38,6 +39,8 @@ from shoal_schema.resource.service import InferenceServiceSpec
 BATCH, MODEL, PROXY, RUNTIME = "batch", "model", "proxy", "runtime"
 API_KEYS = "api-keys"
 """The volume with the clients' API keys."""
+WEBHOOK_KEYS = "webhook-keys"
+"""The volume with the keys that sign webhooks."""
 CA_BUNDLE = "ca-bundle"
 REVISION = "SHOAL_PROXY_REVISION"
 """The variable with the revision of a pod."""
@@ -107,11 +110,15 @@ def make_proxy(target: Target) -> Json:
         *_log_format(target),
         *(variable(name, path) for name, path in tls_files.items()),
         *([variable("SHOAL_PROXY_API_KEYS", KEYS_DIR)] if keys_secret(target.spec) else ()),
+        *([variable("SHOAL_PROXY_WEBHOOK_KEYS", WEBHOOK_KEYS_DIR)] if webhook_secret(target.spec) else ()),
     ]
     kept = [each for each in fixed if target.graph and each["name"] in _OF_GRAPH]
     # Limits too: a quota on limits rejects pods without them.
     # The queue's bytes exist in several copies at once.
-    memory_mi = _PROXY_BASE_MI + -(-_COPIES_OF_QUEUE * target.spec.queue.max_bytes // _MI)
+    held_bytes = target.spec.asynchronous.max_bytes if target.spec.asynchronous else 0
+    memory_mi = _PROXY_BASE_MI - (-(_COPIES_OF_QUEUE * target.spec.queue.max_bytes + held_bytes) // _MI)
+    store = target.spec.asynchronous.store if target.spec.asynchronous else None
+    credentials = store.secret_name if store else None
     grpc = [] if proxy.grpc_port is None else [_port("grpc", proxy.grpc_port)]
     resources = {"requests": _PROXY_REQUESTS, "limits": {"cpu": _PROXY_CPUS, "memory": f"{memory_mi}Mi"}}
     tls_dirs = {"tls": TLS_DIR, "client-ca": CLIENT_CA_DIR}
@@ -121,6 +128,7 @@ def make_proxy(target: Target) -> Json:
         **_pull_policy(proxy.image_pull_policy),
         "ports": [_port(target.scheme, HTTP_PORT), _port("admin", ADMIN_PORT), *grpc],
         "env": _merged(fixed, spec_variables(target.spec, Process.PROXY), as_json(proxy.env), kept),
+        **({"envFrom": [{"secretRef": {"name": credentials}}]} if credentials else {}),
         "resources": as_json(proxy.resources) if proxy.resources else resources,
         "startupProbe": _STARTUP_PROBE,
         "readinessProbe": _probe(f"/readyz?wait_ms={_READY_PERIOD_S}000", period_s=_READY_PERIOD_S, failures=1),
@@ -132,6 +140,7 @@ def make_proxy(target: Target) -> Json:
             _mount("tmp", "/tmp"),
             *({**_mount(each["name"], tls_dirs[each["name"]]), "readOnly": True} for each in tls_volumes(target)),
             *([{**_mount(API_KEYS, KEYS_DIR), "readOnly": True}] if keys_secret(target.spec) else ()),
+            *([{**_mount(WEBHOOK_KEYS, WEBHOOK_KEYS_DIR), "readOnly": True}] if webhook_secret(target.spec) else ()),
             *proxy.volume_mounts,
         ],
     }
@@ -148,6 +157,11 @@ def _rollout(target: Target) -> list[Json]:
 def keys_secret(spec: InferenceServiceSpec) -> str | None:
     """Return the name of the Secret with the clients' API keys, or None."""
     return spec.access.api_keys.secret_name if spec.access and spec.access.api_keys else None
+
+
+def webhook_secret(spec: InferenceServiceSpec) -> str | None:
+    """Return the name of the Secret with the keys that sign webhooks, or None."""
+    return spec.asynchronous.webhooks.secret_name if spec.asynchronous and spec.asynchronous.webhooks else None
 
 
 def make_runtime(target: Target) -> Json:

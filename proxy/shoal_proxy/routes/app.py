@@ -72,7 +72,7 @@ class PublicRoutes:
                 routes.append(Route(path, self.method_not_allowed, methods=others))
         paths = [(path, page) for page in HTTP.pages for path in expand(page.path)]
         # A model named "stats" has its metadata at that path, not the statistics of all models.
-        taken = {path.format(model=name, version=version) for path, _ in paths if "{" in path}
+        taken = {path.format(model=name, version=version, id="") for path, _ in paths if "{" in path}
         for path, page in paths:
             if path not in taken:
                 routes.append(Route(path, getattr(self, page.handler), methods=page.methods))

@@ -98,14 +98,6 @@ CALLER_REQUESTS = _counter(
 CALLER_ROWS = _counter(
     "caller_rows", "Rows admitted to the queue, by client.", caller="as in `shoal_proxy_caller_requests_total`"
 )
-# Asynchronous requests.
-WEBHOOKS = _counter(
-    "webhooks",
-    "Webhooks of asynchronous requests, delivered or given up; only for services with the field"
-    " `asynchronous.webhooks`.",
-    outcome=", ".join(WebhookOutcome),
-)
-WEBHOOKS_HELD = _gauge("webhooks_held", "Webhooks that are not delivered yet.")
 # Queue and connections: the present state.
 QUEUE_ROWS = _gauge("queue_rows", "Rows queued.")
 QUEUE_REQUESTS = _gauge("queue_requests", "Requests queued.")
@@ -140,6 +132,26 @@ EXPECTED_WAIT_SECONDS = _gauge(
     "expected_wait_seconds",
     "95th percentile of the expected response time of a one-row request that arrives now.",
 )
+# Asynchronous requests.
+ASYNC_WAITING = _gauge("async_waiting_requests", "Asynchronous requests that wait for their turn.")
+ASYNC_WAITING_ROWS = _gauge("async_waiting_rows", "Rows of asynchronous requests that wait for their turn.")
+ASYNC_HELD = _gauge("async_held_requests", "Asynchronous requests that wait, run, or have a result in memory.")
+ASYNC_BYTES = _gauge("async_held_bytes", "Bytes of the bodies and results of asynchronous requests in memory.")
+ASYNC_REQUESTS = _counter(
+    "async_requests",
+    "Asynchronous requests that ended.",
+    outcome="finished: with a response, which may be an error; timed_out; cancelled: by the client; lost: when the"
+    " replica stopped",
+)
+ASYNC_RESULTS_EXPIRED = _counter("async_results_expired", "Results that were deleted because their time was over.")
+WEBHOOKS = _counter(
+    "webhooks",
+    "Webhooks of asynchronous requests, delivered or given up; only for services with the field"
+    " `asynchronous.webhooks`.",
+    outcome=", ".join(WebhookOutcome),
+)
+WEBHOOKS_HELD = _gauge("webhooks_held", "Webhooks that are not delivered yet.")
+ASYNC_WAIT_SECONDS = _histogram("async_wait_seconds", "Time from acceptance until an asynchronous request was queued.")
 # Lifecycle and certificate.
 DRAINING = _gauge("draining", "1 from the start of the drain.")
 CERTIFICATE_EXPIRY = _gauge(
