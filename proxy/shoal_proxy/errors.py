@@ -186,7 +186,7 @@ class IssuerUnavailable(ProxyError):
 
 
 class WebhooksUnavailable(ProxyError):
-    """The secret that signs webhooks has not been read yet."""
+    """The keys that sign webhooks have not been read yet."""
 
     status = 503
     retry_after_s = 1

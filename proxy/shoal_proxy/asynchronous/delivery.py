@@ -1,4 +1,4 @@
-"""Deliver webhooks: read the secret, connect to checked addresses, send, and retry."""
+"""Deliver webhooks: read the keys, connect to checked addresses, send, and retry."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from shoal_proxy.asynchronous.webhooks import (
     RetrySchedule,
     described_by,
     is_delivered,
-    parse_secrets,
+    parse_keys,
     requested_pause_s,
     sign,
     webhook_headers,
@@ -41,8 +41,8 @@ CONNECT_S: Final = 5.0
 MAX_ADDRESSES: Final = 4
 """Addresses of a host that one try connects to."""
 CHECK_S: Final = 1.0
-"""Interval of checks of the secret's file."""
-MAX_SECRET_BYTES: Final = 4096
+"""Interval of checks of the keys' files."""
+MAX_KEYS_BYTES: Final = 4096
 _PIECE_BYTES: Final = 65_536
 _SCHEDULE: Final = RetrySchedule()
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -53,31 +53,35 @@ class AddressRefused(Exception):
 
 
 class SigningKeys:
-    """The keys in the file of the webhooks' secret."""
+    """The keys that sign webhooks, in a file or in the files of a directory."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: object = None
         self._fault = ""
         self.keys: tuple[bytes, ...] = ()
-        """The current key and earlier ones; empty until the file is read."""
+        """The keys in the order of the files' names; empty until they are read."""
 
     def reload(self) -> None:
-        """Read a changed file; keep the previous keys if it is unreadable."""
+        """Read changed files; keep the previous keys if they are unreadable."""
         try:
-            stat = self._path.stat()
-            seen = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+            files = [self._path]
+            if self._path.is_dir():
+                files = sorted(each for each in self._path.iterdir() if not each.name.startswith("."))
+            stats = [each.stat() for each in files]
+            seen = [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats]
             if seen == self._seen:
                 return
-            if stat.st_size > MAX_SECRET_BYTES:
-                raise ValueError(f"it is larger than {MAX_SECRET_BYTES} bytes")
-            self.keys = parse_secrets(self._path.read_bytes())
+            if sum(stat.st_size for stat in stats) > MAX_KEYS_BYTES:
+                raise ValueError(f"more than {MAX_KEYS_BYTES} bytes")
+            self.keys = parse_keys(b"\n".join(each.read_bytes() for each in files))
             self._seen, self._fault = seen, ""
+            logger.info("event=webhook_keys_read keys=%d", len(self.keys))
         except (OSError, ValueError) as error:
-            fault = error.strerror or "unreadable" if isinstance(error, OSError) else str(error)
+            fault = (error.strerror or "unreadable") if isinstance(error, OSError) else str(error)
             if fault != self._fault:
                 self._fault = fault
-                logger.error("event=webhook_secret_unreadable path=%s message=%s", self._path, fault)
+                logger.error("event=webhook_keys_unreadable path=%s message=%s", self._path, fault)
 
 
 class CheckedNetwork(httpcore.AsyncNetworkBackend):
@@ -132,7 +136,7 @@ async def resolve_host(host: str, port: int) -> Sequence[str]:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
         return ()
-    return [address[0] for *_, address in found]
+    return [str(address[0]) for *_, address in found]
 
 
 class WebhookDelivery:
@@ -187,7 +191,7 @@ class WebhookDelivery:
         """
         self._hosts.parse(url)
         if not self._keys.keys:
-            raise WebhooksUnavailable("the webhooks' secret cannot be read, so no webhook can be signed")
+            raise WebhooksUnavailable("the keys that sign webhooks cannot be read")
 
     def deliver(self, job_id: str, url: str, response: HttpResponse) -> None:
         """Queue the webhook of a finished job; count and log it if it is rejected.
@@ -218,7 +222,7 @@ class WebhookDelivery:
         self._changed.set()
 
     async def watch(self) -> None:
-        """Deliver queued webhooks, and reload the secret when its file changes, until cancelled."""
+        """Deliver queued webhooks, and reload the keys when their files change, until cancelled."""
         checked_s = float("-inf")
         while True:
             self._changed.clear()

@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 
 from shoal_schema.interfaces.headers import EXECUTED, HEADER_LENGTH, REQUEST_ID, REVISION, STATUS, TRACEPARENT
 
-SECRET_PREFIX: Final = b"whsec_"
-SECRET_BYTES: Final = range(24, 65)
+KEY_PREFIX: Final = b"whsec_"
+KEY_BYTES: Final = range(24, 65)
 """Sizes of keys that the specification allows."""
-MAX_SECRETS: Final = 8
+MAX_KEYS: Final = 8
 GONE: Final = 410
 _SENT_LINES: Final = frozenset(
     name.encode() for name in ("content-encoding", EXECUTED, HEADER_LENGTH, REQUEST_ID, REVISION, TRACEPARENT)
@@ -51,23 +51,23 @@ class RetrySchedule(NamedTuple):
         return next_s if next_s - first_s <= self.max_age_s else None
 
 
-def parse_secrets(text: bytes) -> tuple[bytes, ...]:
-    """Return the keys in a file of secrets, one per line as ``whsec_`` and base64.
+def parse_keys(text: bytes) -> tuple[bytes, ...]:
+    """Return the keys in a text, one per line as ``whsec_`` and base64.
 
     Raises:
-        ValueError: there is no secret, or one is malformed. The message holds no secret.
+        ValueError: there is no key, or one is malformed. The message holds no key.
     """
     keys = []
     for number, line in enumerate(text.split(), 1):
         try:
-            key = b64decode(line.removeprefix(SECRET_PREFIX), validate=True)
+            key = b64decode(line.removeprefix(KEY_PREFIX), validate=True)
         except NotBase64:
             key = b""
-        if not line.startswith(SECRET_PREFIX) or len(key) not in SECRET_BYTES:
-            raise ValueError(f"secret {number} must be `whsec_` and 24 to 64 bytes in base64")
+        if not line.startswith(KEY_PREFIX) or len(key) not in KEY_BYTES:
+            raise ValueError(f"key {number} must be `whsec_` and 24 to 64 bytes in base64")
         keys.append(key)
-    if not 1 <= len(keys) <= MAX_SECRETS:
-        raise ValueError(f"there are {len(keys)} secrets; expected 1 to {MAX_SECRETS}")
+    if not 1 <= len(keys) <= MAX_KEYS:
+        raise ValueError(f"there are {len(keys)} keys; expected 1 to {MAX_KEYS}")
     return tuple(keys)
 
 

@@ -11,9 +11,11 @@ from shoal_schema.resource.offline import FOLDER, IN_WORDS
 from shoal_schema.resource.passthrough import SECRET_NAME, SET
 
 _MAX_TIMEOUT_S = 604_800
+_LABEL, _LAST = "[a-z0-9]([-a-z0-9]*[a-z0-9])?", "[a-z]([-a-z0-9]*[a-z0-9])?"
+_BYTE = "(0|[1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])"
 WEBHOOK_HOST = (
-    r"^(\*(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?){2,}|(http://)?([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-    r"|\[[0-9a-f:.]+\]))(:[1-9][0-9]{0,4})?\Z"
+    rf"^(\*(\.{_LABEL})+\.{_LAST}|(http://)?(({_LABEL}\.)*{_LAST}|({_BYTE}\.){{3}}{_BYTE}|\[[0-9a-f:.]+\]))"
+    r"(:[1-9][0-9]{0,4})?\Z"
 )
 """A host, a wildcard, or ``http://`` and a host, with an optional port."""
 
@@ -57,7 +59,7 @@ class WebhooksSpec(SettingsSection, frozen=True, kw_only=True):
     """Requests that the proxy sends with finished results, to the URL in `x-shoal-callback`."""
 
     allowed_hosts: Annotated[
-        tuple[Annotated[str, Meta(pattern=WEBHOOK_HOST, max_length=253)], ...],
+        tuple[Annotated[str, Meta(pattern=WEBHOOK_HOST, max_length=266)], ...],
         Meta(
             min_length=1,
             max_length=64,

@@ -15,7 +15,7 @@ from standardwebhooks import Webhook
 from shoal_proxy.asynchronous.callbacks import ListedHosts
 from shoal_proxy.asynchronous.deliveries import MAX_RUNNING_PER_HOST, DeliveryQueue
 from shoal_proxy.asynchronous.delivery import SigningKeys, WebhookDelivery
-from shoal_proxy.asynchronous.webhooks import RetrySchedule
+from shoal_proxy.asynchronous.webhooks import RetrySchedule, parse_keys
 from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.errors import InvalidRequest, WebhooksUnavailable
 from shoal_proxy.observe.metrics import Metrics
@@ -280,9 +280,7 @@ def test_an_endless_response_is_not_read(tmp_path: Path) -> None:
         ("http://receiver.svc:{}", ("::ffff:169.254.169.254", "224.0.0.1")),
     ],
 )
-def test_a_host_with_refused_addresses_gets_no_connection(
-    tmp_path: Path, entry: str, addresses: Sequence[str]
-) -> None:
+def test_a_host_with_refused_addresses_gets_no_connection(tmp_path: Path, entry: str, addresses: Sequence[str]) -> None:
     async def run() -> None:
         async with Receiver(responds(200)) as receiver:
             host = entry.format(receiver.port)
@@ -382,7 +380,7 @@ def test_webhooks_beyond_the_limits_and_of_hosts_not_listed_are_dropped(tmp_path
     asyncio.run(run())
 
 
-def test_webhooks_wait_for_the_secret_and_follow_its_changes(tmp_path: Path) -> None:
+def test_webhooks_wait_for_the_keys_and_follow_their_changes(tmp_path: Path) -> None:
     async def run() -> None:
         async with Receiver(responds(200)) as receiver:
             host = f"http://receiver.svc:{receiver.port}"
@@ -412,6 +410,20 @@ def test_webhooks_wait_for_the_secret_and_follow_its_changes(tmp_path: Path) -> 
                 running.webhooks.check(f"{host}/")
 
     asyncio.run(run())
+
+
+def test_a_directory_of_keys_holds_one_in_each_file(tmp_path: Path) -> None:
+    # As a kubelet mounts a Secret.
+    (tmp_path / "..2026").mkdir()
+    other = SECRET.replace("M", "N")
+    (tmp_path / "..2026" / "new").write_text(other)
+    (tmp_path / "..2026" / "old").write_text(SECRET + "\n")
+    (tmp_path / "..data").symlink_to("..2026")
+    for name in ("new", "old"):
+        (tmp_path / name).symlink_to(Path("..data") / name)
+    keys = SigningKeys(tmp_path)
+    keys.reload()
+    assert keys.keys == parse_keys(f"{other}\n{SECRET}".encode())
 
 
 def test_a_large_result_arrives_whole(tmp_path: Path) -> None:

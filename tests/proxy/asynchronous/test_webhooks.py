@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
 from shoal_proxy.asynchronous.webhooks import (
-    MAX_SECRETS,
+    MAX_KEYS,
     RetrySchedule,
     described_by,
-    parse_secrets,
+    parse_keys,
     requested_pause_s,
     sign,
 )
@@ -24,7 +24,7 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 def test_the_signature_of_the_specifications_example() -> None:
     # The example of the reference implementation.
-    keys = parse_secrets(SECRET.encode())
+    keys = parse_keys(SECRET.encode())
     signature = sign(keys, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, (b'{"test": ', memoryview(b"2432232314}")))
     assert signature == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
@@ -37,10 +37,10 @@ def test_the_reference_implementation_makes_the_same_signature(body: str, timest
     assert sign((key,), "job", timestamp_s, (text,)) == expected
 
 
-def test_a_webhook_is_signed_with_the_old_and_the_new_secret_while_they_are_exchanged() -> None:
+def test_a_webhook_is_signed_with_the_old_and_the_new_key_while_they_are_exchanged() -> None:
     new = f"whsec_{b64encode(bytes(range(32))).decode()}"
     now = datetime.now(UTC)
-    signature = sign(parse_secrets(f"{new}\n{SECRET}\n".encode()), "job", int(now.timestamp()), (b"{}",))
+    signature = sign(parse_keys(f"{new}\n{SECRET}\n".encode()), "job", int(now.timestamp()), (b"{}",))
     headers = {
         "webhook-id": "job",
         "webhook-timestamp": str(int(now.timestamp())),
@@ -63,12 +63,12 @@ def test_a_webhook_is_signed_with_the_old_and_the_new_secret_while_they_are_exch
         SECRET.encode() + b"\nsecret",
         b"whpk_" + b64encode(bytes(32)),
         b"\xff\xfe",
-        (SECRET.encode() + b"\n") * (MAX_SECRETS + 1),
+        (SECRET.encode() + b"\n") * (MAX_KEYS + 1),
     ],
 )
-def test_malformed_secrets_are_rejected_without_repeating_them(text: bytes) -> None:
-    with pytest.raises(ValueError, match="secret") as caught:
-        parse_secrets(text)
+def test_malformed_keys_are_rejected_without_repeating_them(text: bytes) -> None:
+    with pytest.raises(ValueError, match="key") as caught:
+        parse_keys(text)
     assert SECRET.removeprefix("whsec_") not in str(caught.value)
 
 
