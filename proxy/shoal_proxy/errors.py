@@ -6,6 +6,7 @@
       Forbidden                 403      forbidden
       NotFound                  404      invalid
       RequestTimeout            408      invalid
+      Conflict                  409      invalid
       BodyTooLarge              413      body_too_large
         PaddingTooLarge         413      body_too_large
       UnsupportedMediaType      415      invalid
@@ -87,6 +88,13 @@ class RequestTimeout(ProxyError):
     """The request was not received completely in time."""
 
     status = 408
+    reason = RejectionReason.INVALID
+
+
+class Conflict(ProxyError):
+    """The id of an asynchronous request is in use."""
+
+    status = 409
     reason = RejectionReason.INVALID
 
 

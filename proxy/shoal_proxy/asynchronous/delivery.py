@@ -30,7 +30,9 @@ from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.errors import InvalidRequest, WebhooksUnavailable
 from shoal_proxy.observe.log_sampling import LogSampler
 from shoal_proxy.observe.metrics import Metrics
+from shoal_proxy.settings import Settings
 from shoal_schema.interfaces.metrics import WebhookOutcome
+from shoal_schema.process.environment import SettingsError
 from shoal_schema.version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -323,6 +325,25 @@ class WebhookDelivery:
                 "event=webhook_undelivered job=%s host=%s outcome=%s tries=%d unlogged=%d message=%s",
                 job_id, host, outcome, tries, unlogged, found,
             )  # fmt: skip
+
+
+def make_webhooks(settings: Settings, metrics: Metrics) -> WebhookDelivery | None:
+    """Return the delivery of webhooks; None if the service sends none.
+
+    Raises:
+        SettingsError: a host is malformed, or there are no keys.
+    """
+    limits, allowed = settings.asynchronous, settings.webhooks.allowed_hosts
+    if not (settings.has_asynchronous and allowed):
+        return None
+    if not settings.process.webhook_keys:
+        raise SettingsError("SHOAL_ASYNC_WEBHOOK_HOSTS needs SHOAL_PROXY_WEBHOOK_KEYS, the keys that sign webhooks")
+    try:
+        hosts = ListedHosts(allowed)
+    except ValueError as error:
+        raise SettingsError(f"SHOAL_ASYNC_WEBHOOK_HOSTS: {error}") from None
+    queue = DeliveryQueue(limits.max_requests, limits.max_bytes)
+    return WebhookDelivery(hosts, SigningKeys(Path(settings.process.webhook_keys)), queue, metrics)
 
 
 async def _pieces(body: Iterable[bytes | memoryview]) -> AsyncIterator[bytes]:

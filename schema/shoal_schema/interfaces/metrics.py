@@ -36,6 +36,18 @@ class RejectionReason(StrEnum):
     """The request exceeds the client's limits."""
 
 
+class AsyncOutcome(StrEnum):
+    """How asynchronous requests ended: the label of `ASYNC_REQUESTS`."""
+
+    FINISHED = "finished"
+    """With a response, which may be an error."""
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    """By the client."""
+    LOST = "lost"
+    """The replica stopped."""
+
+
 class WebhookOutcome(StrEnum):
     """Ends of webhooks: the label of `WEBHOOKS`."""
 
@@ -140,8 +152,8 @@ ASYNC_BYTES = _gauge("async_held_bytes", "Bytes of the bodies and results of asy
 ASYNC_REQUESTS = _counter(
     "async_requests",
     "Asynchronous requests that ended.",
-    outcome="finished: with a response, which may be an error; timed_out; cancelled: by the client; lost: when the"
-    " replica stopped",
+    outcome="finished (also with an error of the model), timed_out, cancelled (by the client), lost (the replica"
+    " stopped)",
 )
 ASYNC_RESULTS_EXPIRED = _counter("async_results_expired", "Results that were deleted because their time was over.")
 WEBHOOKS = _counter(

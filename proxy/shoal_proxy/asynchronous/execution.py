@@ -1,0 +1,265 @@
+"""Execution of asynchronous requests: submits jobs to the scheduler, and keeps their results.
+
+Jobs wait in a table of their own, and join the scheduler's queue only while it is short. So requests of waiting clients
+keep their places, and far more jobs can wait than the scheduler's limits allow.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from secrets import token_hex
+from typing import Final, Protocol
+
+from shoal_proxy.access.control import AuthenticatedClient
+from shoal_proxy.asynchronous.jobs import Job, JobRequest, JobState, JobTable, has_room, tag_of
+from shoal_proxy.batching.pending import PendingRequest
+from shoal_proxy.codecs.base import EXECUTED, HttpResponse
+from shoal_proxy.dispatch.dispatcher import Dispatcher
+from shoal_proxy.errors import Conflict, DeadlineExceeded, Draining, InvalidRequest, ModelFailed, Overloaded, ProxyError
+from shoal_proxy.lifecycle.drain import ProxyPhase
+from shoal_proxy.observe.metrics import Metrics
+from shoal_proxy.settings import Settings
+from shoal_schema.interfaces.headers import CALLBACK
+from shoal_schema.interfaces.metrics import AsyncOutcome, RejectionReason
+
+logger = logging.getLogger(__name__)
+
+TICK_S: Final = 0.5
+"""Interval of checks for deadlines and expired results."""
+PAUSE_S: Final = 0.05
+"""Pause after the scheduler has rejected a job: it is overloaded, or the runtime is not ready."""
+_ID_BYTES: Final = 16
+Respond = Callable[[HttpResponse], None]
+
+
+class JobRunner(Protocol):
+    """The part of `Inference` that runs jobs."""
+
+    def run_job(self, job: Job, respond: Respond) -> PendingRequest | None:
+        """Queue the request of a job; call ``respond`` exactly once."""
+
+    def cancel(self, pending: PendingRequest) -> None:
+        """Cancel the request of a job."""
+
+    def job_error(self, request: JobRequest, error: ProxyError) -> HttpResponse:
+        """Return an error in the format of a job's protocol."""
+
+
+class ResultDelivery(Protocol):
+    """Sends results to callback URLs."""
+
+    def check(self, url: str) -> None:
+        """Raise a `ProxyError` if the URL is not allowed."""
+
+    def deliver(self, job_id: str, url: str, response: HttpResponse) -> None:
+        """Send a result, later and as often as necessary."""
+
+
+class AsyncRequests:
+    """The asynchronous requests that this replica accepted.
+
+    All methods must be called in the event loop's thread.
+    """
+
+    def __init__(self, settings: Settings, dispatcher: Dispatcher, metrics: Metrics, runner: JobRunner) -> None:
+        limits = settings.asynchronous
+        self.table = JobTable(
+            max_jobs=limits.max_requests,
+            max_bytes=limits.max_bytes,
+            result_s=limits.result_seconds,
+            ageing_s=settings.queue.priority_ageing_milliseconds / 1000,
+        )
+        self.delivery: ResultDelivery | None = None
+        """Sends webhooks; None if the service sends none."""
+        self.on_settled: Callable[[], None] = lambda: None
+        self._queue_rows = settings.queue_rows
+        self._timeout_s = float(limits.timeout_seconds)
+        self._dispatcher = dispatcher
+        self._metrics = metrics
+        self._runner = runner
+        self._loop = asyncio.get_running_loop()
+        self._tag = tag_of(dispatcher.instance)
+        self._pending: dict[str, PendingRequest] = {}
+        """The requests of started jobs, by the job's id."""
+        self._paused_until_s = 0.0
+        self._stopped = False
+
+    @property
+    def settled(self) -> bool:
+        """Return whether every job has a result."""
+        return not (self.table.waiting or self.table.started)
+
+    def accept(
+        self,
+        request: JobRequest,
+        *,
+        rows: int,
+        level: int,
+        timeout_s: float,
+        client: AuthenticatedClient | None,
+        job_id: str = "",
+    ) -> Job:
+        """Accept a valid request whose rows are charged to its client.
+
+        Args:
+            request: the request.
+            rows: number of its rows.
+            level: its priority, 0 first.
+            timeout_s: the client's timeout; 0 for none.
+            client: the authenticated client; None without access control.
+            job_id: an id that the client has got before; empty for a new one.
+
+        Raises:
+            Overloaded: a limit of asynchronous requests is reached.
+            Draining: this replica is about to stop, and its results with it.
+            Conflict: there is a request with this id.
+            ProxyError: results cannot be sent to the callback URL.
+        """
+        if self._dispatcher.phase is not ProxyPhase.SERVING:
+            raise Draining("this replica is about to stop, and keeps no results. Retry the request")
+        if request.callback:
+            if self.delivery is None:
+                raise InvalidRequest(f"{CALLBACK} requires the field asynchronous.webhooks, which is not set")
+            self.delivery.check(request.callback)
+        if job_id and self.table.find(job_id) is not None:
+            raise Conflict(f"there is an asynchronous request with the id {job_id}")
+        now_s = time.monotonic()
+        job = Job(
+            job_id or f"{token_hex(_ID_BYTES)}-{self._tag}",
+            request,
+            rows=rows,
+            level=level,
+            owner="" if client is None else client.name,
+            accepted_s=now_s,
+            deadline_s=now_s + min(timeout_s or self._timeout_s, self._timeout_s),
+        )
+        if limit := self.table.accept(job):
+            # Rejected rows are demand that more replicas could serve.
+            self._dispatcher.scheduler.traffic.arrived_rows += rows
+            self._dispatcher.scheduler.traffic.count_rejected(RejectionReason.QUEUE_ROWS, rows)
+            raise Overloaded(limit, reason=RejectionReason.QUEUE_ROWS, retry_after_s=1)
+        job.client = None if client is None else client.take_charge()
+        self.table.enqueue(job)
+        self._changed()
+        # After the response with status 202.
+        self._loop.call_soon(self._submit_waiting)
+        return job
+
+    def find(self, job_id: str, owner: str) -> Job | None:
+        """Return a job of a client."""
+        job = self.table.find(job_id)
+        return job if job is not None and job.owner == owner else None
+
+    def delete(self, job: Job) -> None:
+        """Cancel a job without a result, or drop its result."""
+        if job.state is not JobState.ENDED:
+            self._metrics.async_requests[AsyncOutcome.CANCELLED] += 1
+        pending = self._pending.pop(job.id, None)
+        self._release(job)
+        self.table.drop(job)
+        if pending is not None:
+            self._runner.cancel(pending)
+        self._changed()
+
+    def tick(self, now_s: float) -> None:
+        """End waiting jobs past their deadline, delete old results, and submit jobs."""
+        for job in self.table.overdue(now_s):
+            late = DeadlineExceeded("the time for an asynchronous request passed while this one waited")
+            self._end(job, late, AsyncOutcome.TIMED_OUT)
+        self._metrics.async_results_expired += self.table.expire(now_s)
+        self._submit_waiting()
+
+    async def watch(self) -> None:
+        """Check deadlines and old results periodically, until cancelled."""
+        while True:
+            self.tick(time.monotonic())
+            await asyncio.sleep(TICK_S)
+
+    def stop(self) -> None:
+        """End all waiting jobs, at the end of the time for a drain; jobs that are rejected from now on end."""
+        self._stopped = True
+        left = self.table.waiting_jobs()
+        unfinished = self.table.waiting + self.table.started
+        if unfinished:
+            logger.warning("event=asynchronous_requests_lost count=%d results=%d", unfinished, len(self.table))
+        for job in left:
+            self._end(job, _stopped_error(), AsyncOutcome.LOST)
+
+    def _submit_waiting(self) -> None:
+        """Submit jobs to the scheduler while its queue is short."""
+        scheduler, table = self._dispatcher.scheduler, self.table
+        limits = scheduler.batcher.limits
+        if not self._dispatcher.runs_jobs or time.monotonic() < self._paused_until_s:
+            return
+        while (job := table.next_waiting()) is not None:
+            batch_rows = min(limits.max_rows, scheduler.batcher.tables.least_max_rows)
+            if not has_room(scheduler.queue.rows, batch_rows, limits.in_flight, self._queue_rows):
+                return
+            table.start(job)
+            self._changed()
+            self._run(job)
+            if job.state is JobState.WAITING:
+                return  # rejected: the next one would be, too
+
+    def _run(self, job: Job) -> None:
+        pending = self._runner.run_job(job, partial(self._responded, job))
+        if pending is not None and job.state is JobState.STARTED:
+            self._pending[job.id] = pending
+            self._metrics.async_wait_seconds.observe(time.monotonic() - job.accepted_s)
+
+    def _responded(self, job: Job, response: HttpResponse) -> None:
+        """Receive the response to a started job."""
+        self._pending.pop(job.id, None)
+        if job.state is not JobState.STARTED:
+            return  # deleted meanwhile
+        now_s = time.monotonic()
+        rejected = response.status == 503 and EXECUTED[False] in response.lines
+        if rejected and now_s < job.deadline_s and not self._stopped:
+            self._paused_until_s = now_s + PAUSE_S
+            self._loop.call_later(PAUSE_S, self._submit_waiting)
+            self.table.give_back(job)
+            self._changed()
+            return
+        outcome = AsyncOutcome.FINISHED
+        if response.status == DeadlineExceeded.status:
+            outcome = AsyncOutcome.TIMED_OUT
+        elif rejected and self._stopped:
+            outcome = AsyncOutcome.LOST
+        self._end(job, response, outcome)
+
+    def _end(self, job: Job, result: HttpResponse | ProxyError, outcome: AsyncOutcome) -> None:
+        """End a job with a response or an error."""
+        request = job.request
+        assert request is not None
+        response = self._runner.job_error(request, result) if isinstance(result, ProxyError) else result
+        # A copy: pieces of the body may be views of the whole batch's result.
+        kept = HttpResponse(response.status, (b"".join(response.body),), response.content_type, response.lines)
+        self._release(job)
+        self._metrics.async_requests[outcome] += 1
+        if not self.table.end(job, kept, time.monotonic()):
+            size = f"the result of {kept.size_bytes} bytes does not fit into asynchronous.maxBytes beside the others"
+            dropped = self._runner.job_error(request, ModelFailed(f"{size}. Fetch and delete results earlier"))
+            if not self.table.end(job, dropped, time.monotonic()):
+                self.table.drop(job)  # there is not even room for the error
+        if request.callback and self.delivery is not None:
+            self.delivery.deliver(job.id, request.callback, kept)
+        self._changed()
+
+    def _release(self, job: Job) -> None:
+        """Release the rows that are charged to the job's client."""
+        if job.client is not None:
+            job.client.release_charge()
+            job.client = None
+
+    def _changed(self) -> None:
+        """Report waiting jobs to the scheduler's load, and observe its queue while there are any."""
+        self._dispatcher.scheduler.waiting_job_rows = self.table.waiting_rows
+        self._dispatcher.on_room = self._submit_waiting if self.table.waiting else None
+        if self.settled:
+            self.on_settled()
+
+
+def _stopped_error() -> ProxyError:
+    return Draining("the replica stopped before this asynchronous request ran")

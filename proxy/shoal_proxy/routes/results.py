@@ -1,0 +1,93 @@
+"""Responses to ``GET`` and ``DELETE`` of asynchronous results."""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from shoal_proxy.asynchronous.execution import AsyncRequests
+from shoal_proxy.asynchronous.ids import may_be_held
+from shoal_proxy.asynchronous.jobs import Job, JobState
+from shoal_proxy.asynchronous.peers import PeerResults
+from shoal_proxy.codecs.base import HttpResponse
+from shoal_proxy.dispatch.runtime_connection import RuntimeResponse
+from shoal_proxy.errors import NotFound
+
+RETRY_AFTER_S: Final = 1
+"""Interval of requests for a result that is not ready, in ``Retry-After``."""
+_OF_CONNECTION: Final = frozenset({
+    b"connection", b"content-length", b"date", b"keep-alive", b"server", b"transfer-encoding", b"vary",
+})  # fmt: skip
+"""Headers of a peer's response that concern its connection."""
+_IN_MEMORY: Final = "Results are kept in the memory of the replica that accepted the request, which may have stopped"
+
+
+class Results:
+    """The results of asynchronous requests, at this replica and its peers.
+
+    Args:
+        asynchronous: the requests that this replica accepted.
+        peers: the results at other replicas; None without peers.
+    """
+
+    def __init__(self, asynchronous: AsyncRequests, peers: PeerResults | None) -> None:
+        self._asynchronous = asynchronous
+        self._peers = peers
+
+    async def respond(
+        self, request: Request, owner: str, credentials: Iterable[tuple[bytes, bytes]], *, only_here: bool
+    ) -> Response:
+        """Respond to a request for a result.
+
+        Args:
+            request: the request, with method ``GET``, ``HEAD`` or ``DELETE``.
+            owner: name of the authenticated client; empty without access control.
+            credentials: headers that authenticate the client.
+            only_here: whether a peer sent the request.
+
+        Raises:
+            NotFound: the client has no such request.
+        """
+        job_id, method = request.path_params["id"], request.method.encode()
+        job = self._asynchronous.find(job_id, owner)
+        if job is not None:
+            if method == b"DELETE":
+                self._asynchronous.delete(job)
+                return Response(status_code=204)
+            return _response_of(job)
+        if self._peers is not None and not only_here:
+            found = await self._peers.find(method, job_id, tuple(credentials))
+            if found is not None:
+                return _relayed(found)
+        if not only_here and method != b"DELETE" and may_be_held(job_id, time.time()):
+            # An activator has accepted the request, and this replica may get it at any moment.
+            return _waiting(job_id, JobState.WAITING)
+        gone = "it is unknown, deleted, or its result has expired"
+        raise NotFound(f"no asynchronous request {job_id:.80}: {gone}. {_IN_MEMORY}")
+
+
+def _response_of(job: Job) -> Response:
+    return _waiting(job.id, job.state) if job.response is None else stored_response(job.response)
+
+
+def _waiting(job_id: str, state: JobState) -> Response:
+    status = "running" if state is JobState.STARTED else "waiting"
+    return JSONResponse({"id": job_id, "status": status}, 202, {"retry-after": str(RETRY_AFTER_S)})
+
+
+def stored_response(stored: HttpResponse) -> Response:
+    """Return a stored response, unchanged."""
+    response = Response(b"".join(stored.body), stored.status)
+    lines = [line.partition(b":") for line in stored.lines.split(b"\r\n") if line]
+    response.raw_headers += [(name.strip().lower(), value.strip()) for name, _, value in lines]
+    response.raw_headers.append((b"content-type", stored.content_type))
+    return response
+
+
+def _relayed(found: RuntimeResponse) -> Response:
+    headers: Mapping[bytes, bytes] = found.headers
+    response = Response(bytes(found.body), found.status)
+    response.raw_headers += [(name, value) for name, value in headers.items() if name not in _OF_CONNECTION]
+    return response
