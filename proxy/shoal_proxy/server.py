@@ -298,6 +298,7 @@ class Proxy:
         if not self.settings.has_asynchronous:
             return None
         made = AsyncRequests(self.settings, self.dispatcher, self.metrics, self.inference)
+        made.delivery = webhooks
         self.inference.set_asynchronous(made)
         self.pages.results = Results(made, None if self.forwarder is None else PeerResults(self.forwarder.replicas))
         return made

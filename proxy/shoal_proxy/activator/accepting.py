@@ -1,7 +1,7 @@
 """Accept asynchronous requests for services without a pod, and hand each over to the first pod that accepts it.
 
-A job is known here from before its 202 until a pod has sent its own 202. So a request for its result finds it here or at
-a pod, whichever it reaches.
+A job is known here from before its 202 until a pod has sent its own 202. So a request for its result finds it here or
+at a pod, whichever it reaches.
 """
 
 import asyncio
@@ -159,7 +159,8 @@ class JobHandler(RequestHandler):
             self.leave(held)
             raise
         timeout_s = min(requested_timeout_s(scope["headers"]) or limits.timeout_s, limits.timeout_s)
-        job = AcceptedJob(activator_id(time.time() + timeout_s, os.urandom(RANDOM_BYTES)), self.name, held)
+        wall_s = time.time()  # noqa: TID251 (replicas read the deadline in the id)
+        job = AcceptedJob(activator_id(wall_s + timeout_s, os.urandom(RANDOM_BYTES)), self.name, held)
         headers = hand_over_headers(scope["headers"], job.id, timeout_s)
         terms = Terms(headers, timeout_s, self.queue().service.timeout_s)
         # Known before the response, so that the client's first request for the result finds it.
@@ -168,7 +169,7 @@ class JobHandler(RequestHandler):
         self._hand_overs.track(job, asyncio.create_task(waiting))
         await self._respond_accepted(send, job.id)
 
-    async def _hand_over(  # noqa: PLR0913, PLR0917 (one request in parts)
+    async def _hand_over(
         self,
         job: AcceptedJob,
         scope: dict[str, Any],
@@ -216,7 +217,7 @@ class JobHandler(RequestHandler):
             await replay(send, response)
         elif service.addresses or (service.asynchronous is not None and service.asynchronous.store):
             return False
-        elif may_be_held(job_id, time.time()) and not deletes:
+        elif may_be_held(job_id, time.time()) and not deletes:  # noqa: TID251 (a deadline of another replica)
             # The activator that holds it may be unreachable.
             await self._respond_accepted(send, job_id)
         else:
@@ -230,9 +231,10 @@ class JobHandler(RequestHandler):
         port = self.queue().service.port
 
         async def ask(peer: str) -> HttpResponse | None:
-            received = ReceivedResponse()
+            received, address = ReceivedResponse(), str(TcpAddress(peer, port))
             with contextlib.suppress(ProxyError):
-                if await self.releaser.forwarder.forward(str(TcpAddress(peer, port)), request, _PEER_S, received.take):
+                # An error may be the result, and state that the request did not run.
+                if await self.releaser.forwarder.forward(address, request, _PEER_S, received.take, final=True):
                     return received.response
             return None
 

@@ -11,7 +11,7 @@ from shoal_schema.interfaces.headers import ASYNC_ID, PREFER, PREFERENCE_APPLIED
 from shoal_schema.interfaces.protocols import HTTP, RESULT
 
 _PREFER, _TIMEOUT_MS, _ASYNC_ID = PREFER.encode(), TIMEOUT_MS.encode(), ASYNC_ID.encode()
-_RESULT = re.compile(RESULT.format(model="[^/]+", id="([0-9a-f-]{1,64})"), re.ASCII)
+_RESULT = re.compile(RESULT.format(model="[^/]+", id="([^/]+)"), re.ASCII)
 _INFER = re.compile(
     "|".join(
         path.format(model="[^/:]+", version="[^/:]+")

@@ -171,7 +171,7 @@ class RequestHandler:
                 self._complete = True
                 return b"".join(pieces)
 
-    async def forward(  # noqa: PLR0913, PLR0917 (one request in parts)
+    async def forward(
         self,
         scope: dict[str, Any],
         body: bytes,
@@ -278,12 +278,14 @@ def error_response(path: str, error: ProxyError) -> HttpResponse:
 
 
 async def reject(send: Send, path: str, error: ProxyError, receive: Receive | None) -> None:
+    """Send an error; read the rest of the body from ``receive`` first, if given."""
     response = error_response(path, error)
     body = b"".join(response.body)
     await _respond(send, response.status, body, response.content_type, lines_of(response), linger=receive)
 
 
 async def replay(send: Send, response: HttpResponse) -> None:
+    """Send a response that was kept."""
     await _respond(send, response.status, b"".join(response.body), response.content_type, lines_of(response))
 
 

@@ -17,7 +17,7 @@ class AcceptedJob:
 
     __slots__ = ("held", "id", "response", "service")
 
-    def __init__(self, id: str, service: str, held: HeldRequest) -> None:  # noqa: A002 (its name in the API)
+    def __init__(self, id: str, service: str, held: HeldRequest) -> None:
         self.id = id
         self.service = service
         self.held = held

@@ -1,7 +1,7 @@
 """Check the URLs and addresses to which webhooks are sent, against the hosts that the service lists.
 
-An entry of the list is ``HOST``, ``*.DOMAIN`` or ``http://HOST``, each with an optional ``:PORT``. The syntax of URLs is
-narrow, so that no parser can read another host from an accepted URL.
+An entry of the list is ``HOST``, ``*.DOMAIN`` or ``http://HOST``, each with an optional ``:PORT``. The syntax of URLs
+is narrow, so that no parser can read another host from an accepted URL.
 """
 
 import re
@@ -170,7 +170,7 @@ def _embedded(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address | IPv6
         return
     inner = (address.ipv4_mapped, address.sixtofour, *(address.teredo or ()))
     found = [each for each in inner if each is not None]
-    if address in _NAT64 or int(address) >> 32 == 0 and int(address) > 1:
+    if address in _NAT64 or 1 < int(address) < 2**32:
         # The last 32 bits of NAT64, and of IPv4-compatible addresses, without :: and ::1.
         found.append(IPv4Address(int(address) & 0xFFFF_FFFF))
     if address.ipv4_mapped is None:

@@ -102,7 +102,7 @@ class CheckedNetwork(httpcore.AsyncNetworkBackend):
         self,
         host: str,
         port: int,
-        timeout: float | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 (httpcore's interface)
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
@@ -299,7 +299,8 @@ class WebhookDelivery:
 
     async def _send(self, delivery: Delivery) -> tuple[int, float]:
         """Send a webhook; return the receiver's status and the pause that it requests (s)."""
-        callback, wall_s = delivery.callback, time.time()
+        callback = delivery.callback
+        wall_s = time.time()  # noqa: TID251 (the specification's timestamp)
         url = httpcore.URL(
             scheme=callback.scheme.encode(), host=callback.host.encode(), port=callback.port,
             target=callback.target.encode(),

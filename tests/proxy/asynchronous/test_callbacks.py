@@ -19,7 +19,8 @@ from shoal_proxy.asynchronous.callbacks import (
 from shoal_proxy.errors import InvalidRequest
 
 LISTED = ListedHosts((
-    "hooks.example.com", "*.example.org", "alt.example.com:8443", "http://receiver.shop.svc", "10.1.2.3", "[fd00::1]:444",
+    "hooks.example.com", "*.example.org", "alt.example.com:8443", "http://receiver.shop.svc", "10.1.2.3",
+    "[fd00::1]:444",
 ))  # fmt: skip
 
 ACCEPTED = {
@@ -51,7 +52,7 @@ REJECTED = (
     "https://hooks.example.com/\n", "https://hooks.example.com/#part", "https://hooks.example.com/%zz",
     "https://hooks.example.com/\x00", "https://hooks.example.com/ü",
     # Names that a resolver reads otherwise.
-    "https://hooks.example.com./", "https://a.example.org./", "https://hooks。example。com/", "https://ｈooks.example.com/",
+    "https://hooks.example.com./", "https://a.example.org./", "https://hooks。example。com/", "https://\uff48ooks.example.com/",
     "https://bücher.example.org/", "https://hooks_1.example.org/",
     # Ports.
     "https://hooks.example.com:8443/", "https://alt.example.com/", "https://hooks.example.com:/",
@@ -85,16 +86,19 @@ def test_a_long_url_is_rejected() -> None:
 
 
 PIECES = st.sampled_from([
-    "https", "http", "HTTPS", "://", ":", "/", "//", "\\", "@", "#", "?", "%", "%2f", "%40", ".", "..", "[", "]", " ", "\t", "\n", "\0", "0x7f", "0177", "1",
-    "127.0.0.1", "169.254.169.254", "[::1]", "::1", "user", "443", "80", "8443", "hooks.example.com", "a.example.org", "example.org", "evil.com", "EXAMPLE",
-    "receiver.shop.svc", "xn--", "ü", "。", "ｅ", "-", "_", "*", "\u200d", "\u00ad",
+    "https", "http", "HTTPS", "://", ":", "/", "//", "\\", "@", "#", "?", "%", "%2f", "%40", ".", "..", "[", "]", " ",
+    "\t", "\n", "\0", "0x7f", "0177", "1", "127.0.0.1", "169.254.169.254", "[::1]", "::1", "user", "443", "80", "8443",
+    "hooks.example.com", "a.example.org", "example.org", "evil.com", "EXAMPLE", "receiver.shop.svc", "xn--", "\u00fc",
+    "\u3002", "\uff45", "-", "_", "*", "\u200d", "\u00ad",
 ])  # fmt: skip
 HOSTILE = st.one_of(
     st.text(max_size=40),
     st.lists(PIECES, max_size=9).map("".join),
     st.lists(PIECES, max_size=9).map(lambda pieces: "https://" + "".join(pieces)),
-    st.builds("https://{}{}{}".format, PIECES, st.sampled_from(["a.example.org", "hooks.example.com"]), st.text(max_size=9)),
-)  # fmt: skip
+    st.builds(
+        "https://{}{}{}".format, PIECES, st.sampled_from(["a.example.org", "hooks.example.com"]), st.text(max_size=9)
+    ),
+)
 
 
 @given(HOSTILE)
@@ -105,14 +109,14 @@ def test_every_parser_reads_the_listed_host_from_an_accepted_url(url: str) -> No
         assert (split.scheme, split.hostname) == (parsed.scheme, parsed.host) == (callback.scheme, callback.host)
         for parts in (split, parsed):
             assert parts.port in (callback.port, None)
-            assert not parts.username and not parts.password and not parts.fragment
+            assert not any((parts.username, parts.password, parts.fragment))
         assert LISTED.parse(f"{callback.scheme}://{callback.authority}{callback.target}") == callback
 
 
 MALFORMED = (
     "", "*", "*.", "*.com", "http://*.example.com", "https://a.example.com", "ftp://a.example.com", "a.example.com/",
-    "a.example.com:0", "a.example.com:65536", "a.example.com:", "A.example.com", "a.example.com.", "*.10.1.2.3", "10.1.2",
-    "010.1.2.3", "a b", "a,b", "a.*.example.com", "**.example.com", "*a.example.com", "u@a.example.com", "[fd00::1",
+    "a.example.com:0", "a.example.com:65536", "a.example.com:", "A.example.com", "a.example.com.", "*.10.1.2.3",
+    "10.1.2", "010.1.2.3", "a b", "a,b", "a.*.example.com", "**.example.com", "*a.example.com", "u@a.example.com", "[fd00::1",
     "fd00::1", "[::1%eth0]", "[10.1.2.3]", "a.example.com\n", "bücher.example.com",
 )  # fmt: skip
 
@@ -173,7 +177,9 @@ def test_public_addresses_are_allowed(address: str) -> None:
 def test_an_address_behind_a_wildcard_is_public_in_every_notation(address: object) -> None:
     if not refusal(str(address), exact=False):
         parsed = ip_address(str(address))
-        assert parsed.is_global and not parsed.is_multicast and not parsed.is_link_local
+        assert parsed.is_global
+        assert not parsed.is_multicast
+        assert not parsed.is_link_local
         assert not refusal(str(address), exact=True)
 
 

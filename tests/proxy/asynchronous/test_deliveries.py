@@ -95,7 +95,7 @@ class Queues(RuleBasedStateMachine):
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), again=st.booleans(), pause_s=st.floats(0, 100))
-    def end(self, data: st.DataObject, again: bool, pause_s: float) -> None:  # noqa: FBT001 (Hypothesis)
+    def end(self, data: st.DataObject, again: bool, pause_s: float) -> None:
         each = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
         if again:
             self.waiting[id(each)] = self.now_s + pause_s
