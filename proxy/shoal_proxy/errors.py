@@ -20,6 +20,7 @@
         BatchTooLarge           500      -
       IssuerUnavailable         503      unauthenticated
       WebhooksUnavailable       503      -
+      StoreUnavailable          503      -
       Overloaded                503      queue_rows, queue_bytes, late, connections
       Draining                  503      draining
       RuntimeUnavailable        503      runtime_away
@@ -195,6 +196,13 @@ class IssuerUnavailable(ProxyError):
 
 class WebhooksUnavailable(ProxyError):
     """The keys that sign webhooks have not been read yet."""
+
+    status = 503
+    retry_after_s = 1
+
+
+class StoreUnavailable(ProxyError):
+    """The store of asynchronous requests failed."""
 
     status = 503
     retry_after_s = 1

@@ -11,6 +11,7 @@ are monotonic seconds.
 """
 
 import heapq
+import re
 from collections import deque
 from collections.abc import Mapping
 from enum import StrEnum
@@ -21,6 +22,7 @@ from shoal_proxy.access.control import AuthenticatedClient
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.codecs.base import HttpResponse
 
+_ID: Final = re.compile("[0-9a-f]{32}(-[0-9a-f]{8})?")
 _TAG_BYTES: Final = 4
 _MIN_COMPACTED: Final = 256
 
@@ -71,8 +73,8 @@ class Job:
     """
 
     __slots__ = (
-        "accepted_s", "client", "deadline_s", "ended_s", "held_bytes", "id", "level", "owner", "request", "response",
-        "rows", "serial", "state",
+        "accepted_s", "claimed", "client", "deadline_s", "ended_s", "held_bytes", "id", "level", "owner", "request",
+        "response", "rows", "serial", "starts", "state",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (each with its name)
@@ -102,6 +104,10 @@ class Job:
         self.held_bytes = len(request.body)
         """Bytes of the body, later of the result."""
         self.serial = 0
+        self.starts = 0
+        """Times that stopped processes had started it."""
+        self.claimed = False
+        """Whether this process has the right to run it; only with a store."""
 
 
 class JobTable:
@@ -281,6 +287,11 @@ def has_room(queued_rows: int, batch_rows: int, in_flight: int, max_rows: int) -
         max_rows: most rows of the queue.
     """
     return queued_rows < min(in_flight * batch_rows, max(1, max_rows // 2))
+
+
+def is_job_id(text: str) -> bool:
+    """Return whether a text has the form of a job's id."""
+    return _ID.fullmatch(text) is not None
 
 
 def tag_of(instance: bytes) -> str:

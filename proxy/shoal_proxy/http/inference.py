@@ -150,7 +150,8 @@ class Inference:
     ) -> PendingRequest | None:
         """Queue a request; call ``respond`` exactly once with its response.
 
-        For a rejected or an asynchronous request, ``respond`` is called before this returns None.
+        For a rejected request, ``respond`` is called before this returns None, which is also the value for an
+        asynchronous request.
         """
         if self.tracer is not None:
             span = self.tracer.begin(head.headers, head.route.label, time.monotonic())
@@ -237,7 +238,7 @@ class Inference:
             if span is not None:
                 _note_span(span, pending)
             if parameters.is_async:
-                respond(self._accept(head, body, pending))
+                self._accept(head, body, pending, respond)
                 return None
         except Exception as error:
             respond(self._reject_undecoded(route, error))
@@ -277,30 +278,36 @@ class Inference:
             fault = ProxyError(f"the proxy could not decode this request: {type(error).__name__}: {error}")
         return self.reject(route, fault)
 
-    def _accept(self, head: RequestHead, body: bytes | memoryview, pending: PendingRequest) -> HttpResponse:
-        """Accept an asynchronous request; return the response with its location.
+    def _accept(
+        self,
+        head: RequestHead,
+        body: bytes | memoryview,
+        pending: PendingRequest,
+        respond: Callable[[HttpResponse], None],
+    ) -> None:
+        """Accept an asynchronous request, and respond with the location of its result.
 
         Raises:
-            ProxyError: the request is rejected.
+            ProxyError: the request is rejected, and has no response yet.
         """
-        headers = head.headers
+        headers, route = head.headers, head.route
         assert self._asynchronous is not None
         given = headers.get(_ASYNC_ID, b"")
         if given and not _JOB_ID.fullmatch(given):
             raise InvalidRequest(f"{ASYNC_ID} must be 32 hexadecimal digits")
         callback = headers.get(_CALLBACK, b"").decode("latin-1")
-        job = self._asynchronous.accept(
-            JobRequest(head.route.label, self._parameters.job_headers(headers), body, callback),
-            rows=pending.rows,
-            level=pending.lane.level,
-            timeout_s=0.0 if pending.soft_deadline_s == NEVER_S else pending.soft_deadline_s - pending.arrived_s,
-            client=pending.client,
-            job_id=given.decode("ascii"),
+        self._asynchronous.accept(
+            JobRequest(route.label, self._parameters.job_headers(headers), body, callback),
+            pending,
+            given.decode("ascii"),
+            lambda job, error: respond(self._accepted(route, job) if error is None else self.reject(route, error)),
         )
+
+    def _accepted(self, route: InferRoute, job: Job) -> HttpResponse:
         location = self._result_path.replace("{id}", job.id)
         response = json_response(202, {"id": job.id, "status": "waiting", "location": location})
         response.lines += f"location: {location}\r\n{PREFERENCE_APPLIED}: {RESPOND_ASYNC}\r\n".encode()
-        return self._counted(head.route, response)
+        return self._counted(route, response)
 
     def authenticate(self, head: RequestHead) -> ProxyError | None:
         """Authenticate the client; return the error if that fails, otherwise None."""

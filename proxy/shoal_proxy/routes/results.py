@@ -2,18 +2,22 @@
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from shoal_proxy.asynchronous.execution import AsyncRequests
 from shoal_proxy.asynchronous.ids import may_be_held
-from shoal_proxy.asynchronous.jobs import Job, JobState
+from shoal_proxy.asynchronous.jobs import Job, JobState, is_job_id
 from shoal_proxy.asynchronous.peers import PeerResults
+from shoal_proxy.asynchronous.records import decode_request
 from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.dispatch.runtime_connection import RuntimeResponse
 from shoal_proxy.errors import NotFound
+
+if TYPE_CHECKING:
+    from shoal_proxy.asynchronous.store import JobStore
 
 RETRY_AFTER_S: Final = 1
 """Interval of requests for a result that is not ready, in ``Retry-After``."""
@@ -21,7 +25,7 @@ _OF_CONNECTION: Final = frozenset({
     b"connection", b"content-length", b"date", b"keep-alive", b"server", b"transfer-encoding", b"vary",
 })  # fmt: skip
 """Headers of a peer's response that concern its connection."""
-_IN_MEMORY: Final = "Results are kept in the memory of the replica that accepted the request, which may have stopped"
+_IN_MEMORY: Final = ". Results are kept in the memory of the replica that accepted the request, which may have stopped"
 
 
 class Results:
@@ -54,10 +58,15 @@ class Results:
         job = self._asynchronous.find(job_id, owner)
         if job is not None:
             if method == b"DELETE":
-                self._asynchronous.delete(job)
+                await self._asynchronous.delete(job)
                 return Response(status_code=204)
             return _response_of(job)
-        if self._peers is not None and not only_here:
+        if not is_job_id(job_id) or self._asynchronous.holds(job_id):
+            raise NotFound(f"no asynchronous request {job_id:.80}")
+        if (store := self._asynchronous.store) is not None:
+            if (stored := await _of_store(store, job_id, owner, method)) is not None:
+                return stored
+        elif self._peers is not None and not only_here:
             found = await self._peers.find(method, job_id, tuple(credentials))
             if found is not None:
                 return _relayed(found)
@@ -66,7 +75,35 @@ class Results:
             # An activator has accepted the request, and this replica may get it at any moment.
             return _waiting(job_id, JobState.WAITING)
         gone = "it is unknown, deleted, or its result has expired"
-        raise NotFound(f"no asynchronous request {job_id:.80}: {gone}. {_IN_MEMORY}")
+        where = _IN_MEMORY if store is None else ""
+        raise NotFound(f"no asynchronous request {job_id:.80}: {gone}{where}")
+
+
+async def _of_store(store: "JobStore", job_id: str, owner: str, method: bytes) -> Response | None:
+    """Respond with a result in the store, or delete it; return None if the store does not have the request.
+
+    Raises:
+        NotFound: the client has no such request.
+        StoreUnavailable: the store failed.
+    """
+    stored = await store.result(job_id)
+    found = False
+    if stored is not None:
+        found = stored.owner == owner and not stored.is_deleted
+    elif process := await store.accepted_by(job_id):
+        record = await store.request(job_id, process)
+        found = record is not None and decode_request(job_id, record, 0.0).owner == owner
+    else:
+        return None
+    if not found:
+        gone = "it is unknown, deleted, or its result has expired"
+        raise NotFound(f"no asynchronous request {job_id:.80}: {gone}")
+    if method == b"DELETE":
+        await store.cancel(job_id, owner)
+        return Response(status_code=204)
+    if stored is None:
+        return JSONResponse({"id": job_id, "status": "waiting"}, 202, {"retry-after": str(RETRY_AFTER_S)})
+    return stored_response(stored.response)
 
 
 def _response_of(job: Job) -> Response:
