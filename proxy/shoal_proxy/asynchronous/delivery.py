@@ -343,8 +343,10 @@ def make_webhooks(settings: Settings, metrics: Metrics) -> WebhookDelivery | Non
         hosts = ListedHosts(allowed)
     except ValueError as error:
         raise SettingsError(f"SHOAL_ASYNC_WEBHOOK_HOSTS: {error}") from None
-    queue = DeliveryQueue(limits.max_requests, limits.max_bytes)
-    return WebhookDelivery(hosts, SigningKeys(Path(settings.process.webhook_keys)), queue, metrics)
+    keys = SigningKeys(Path(settings.process.webhook_keys))
+    # Before the first request, which would be rejected without them.
+    keys.reload()
+    return WebhookDelivery(hosts, keys, DeliveryQueue(limits.max_requests, limits.max_bytes), metrics)
 
 
 async def _pieces(body: Iterable[bytes | memoryview]) -> AsyncIterator[bytes]:

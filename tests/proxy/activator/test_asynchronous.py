@@ -37,14 +37,14 @@ def address(proxy: RunningProxy) -> str:
     return "{}:{}".format(*proxy.address)
 
 
-def submit(activator: RunningActivator, value: float = 1.0, target: str = PATH, **headers: str) -> httpx.Response:
+def submit(activator: RunningActivator, value: float = 1.0, headers: dict[str, str] | None = None) -> httpx.Response:
     body = v2_body([row(value)])
-    return plain.post(activator.url + target, json=body, headers={**ASYNC, **headers}, timeout=PATIENCE_S)
+    return plain.post(activator.url + PATH, json=body, headers={**ASYNC, **(headers or {})}, timeout=PATIENCE_S)
 
 
-def accept(activator: RunningActivator, value: float = 1.0, **headers: str) -> str:
+def accept(activator: RunningActivator, value: float = 1.0, headers: dict[str, str] | None = None) -> str:
     """Send an asynchronous request; return the location of its result."""
-    response = submit(activator, value, **headers)
+    response = submit(activator, value, headers)
     assert response.status_code == 202, response.text
     assert response.headers["preference-applied"] == "respond-async"
     assert int(response.headers["retry-after"]) >= 1
@@ -54,8 +54,8 @@ def accept(activator: RunningActivator, value: float = 1.0, **headers: str) -> s
     return location
 
 
-def get(activator: RunningActivator, location: str, **headers: str) -> httpx.Response:
-    return plain.get(activator.url + location, headers=headers, timeout=PATIENCE_S)
+def get(activator: RunningActivator, location: str) -> httpx.Response:
+    return plain.get(activator.url + location, timeout=PATIENCE_S)
 
 
 def ended(activator: RunningActivator, location: str) -> httpx.Response:
@@ -105,7 +105,7 @@ def test_no_request_for_a_result_gets_404_during_the_hand_over(activator: Runnin
 
 
 def test_the_pod_gets_the_id_the_preference_and_the_time_left(activator: RunningActivator) -> None:
-    location = accept(activator, **{"x-request-timeout-ms": "30000", "x-shoal-async-id": "f" * 32})
+    location = accept(activator, headers={"x-request-timeout-ms": "30000", "x-shoal-async-id": "f" * 32})
     answer = b"HTTP/1.1 202 Accepted\r\ncontent-length: 2\r\n\r\n{}"
     with responding(answer) as (pod, seen):
         activator.pods(pod, asynchronous=LIMITS)
@@ -147,7 +147,7 @@ def test_a_pod_that_rejects_the_request_is_followed_by_another(activator: Runnin
 
 
 def test_without_a_pod_in_time_the_result_is_an_error(activator: RunningActivator) -> None:
-    location = accept(activator, **{"x-request-timeout-ms": "50"})
+    location = accept(activator, headers={"x-request-timeout-ms": "50"})
     response = ended(activator, location)
     assert (response.status_code, response.headers["x-shoal-executed"]) == (503, "no")
     assert "no pod of this service was ready in time" in response.json()["error"]
@@ -198,7 +198,7 @@ def test_deleting_a_waiting_request_cancels_it(activator: RunningActivator) -> N
 
 
 def test_deleting_an_error_removes_it(activator: RunningActivator) -> None:
-    location = accept(activator, **{"x-request-timeout-ms": "10"})
+    location = accept(activator, headers={"x-request-timeout-ms": "10"})
     ended(activator, location)
     assert plain.delete(activator.url + location, timeout=PATIENCE_S).status_code == 204
     assert plain.delete(activator.url + location, timeout=PATIENCE_S).status_code == 404
@@ -223,7 +223,7 @@ def test_a_client_that_disconnects_after_acceptance_cancels_nothing(activator: R
 def test_requests_beyond_the_limit_are_rejected_also_while_results_are_kept() -> None:
     with running_activator(SHOAL_ACTIVATOR_SERVICE_MAX_REQUESTS="2") as activator:
         activator.pods(asynchronous=LIMITS)
-        first, _ = accept(activator, **{"x-request-timeout-ms": "10"}), accept(activator)
+        first, _ = accept(activator, headers={"x-request-timeout-ms": "10"}), accept(activator)
         ended(activator, first)
         refused = submit(activator)
         assert (refused.status_code, refused.headers["x-shoal-executed"]) == (503, "no")
@@ -287,7 +287,7 @@ def test_an_activator_finds_requests_of_others() -> None:
         for each in (first, second):
             publish(each, ("127.0.0.1", "127.0.0.2", "127.0.0.3"), first.port)
         url = f"http://127.0.0.2:{first.port}"
-        location = accept(first, **{"x-request-timeout-ms": "300"})
+        location = accept(first, headers={"x-request-timeout-ms": "300"})
         assert plain.get(url + location, timeout=PATIENCE_S).status_code == 202
         ended(first, location)
         got = plain.get(url + location, timeout=PATIENCE_S)

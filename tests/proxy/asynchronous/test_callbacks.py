@@ -116,7 +116,8 @@ def test_every_parser_reads_the_listed_host_from_an_accepted_url(url: str) -> No
 MALFORMED = (
     "", "*", "*.", "*.com", "http://*.example.com", "https://a.example.com", "ftp://a.example.com", "a.example.com/",
     "a.example.com:0", "a.example.com:65536", "a.example.com:", "A.example.com", "a.example.com.", "*.10.1.2.3",
-    "10.1.2", "010.1.2.3", "a b", "a,b", "a.*.example.com", "**.example.com", "*a.example.com", "u@a.example.com", "[fd00::1",
+    "10.1.2", "010.1.2.3", "a b", "a,b", "a.*.example.com", "**.example.com", "*a.example.com", "u@a.example.com",
+    "[fd00::1",
     "fd00::1", "[::1%eth0]", "[10.1.2.3]", "a.example.com\n", "bücher.example.com",
 )  # fmt: skip
 

@@ -48,7 +48,6 @@ def calling_back(tmp_path: Path, *hosts: str, secret: str | None = SECRET) -> It
     if secret:
         (tmp_path / "key").write_text(secret)
     with asynchronous_proxy(webhooks__allowed_hosts=hosts, webhook_keys=str(tmp_path)) as running:
-        running.call(lambda: running.proxy.webhooks and running.proxy.webhooks._keys.reload())
         yield running
 
 
@@ -81,7 +80,7 @@ def test_a_stopping_replica_sends_the_webhooks_of_its_last_results(tmp_path: Pat
             running.hold()
             accept(running.url, headers={"x-shoal-callback": f"{host}/"})
             running.until(lambda: running.runtime.running >= 1)
-            running.loop.call_soon_threadsafe(running.proxy.stop)
+            running.call(running.proxy.stop)
             running.release()
         assert received.get(timeout=20).headers["x-shoal-status"] == "200"
 
