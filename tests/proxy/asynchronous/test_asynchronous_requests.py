@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from shoal_schema.interfaces.metrics import AsyncOutcome
 from tests import plain
 from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, concurrent_clients, row, v2_body
 from tests.fakes import RunningProxy, running_proxy
@@ -229,5 +230,5 @@ def test_the_time_of_a_drain_ends_the_rest() -> None:
         running.until(lambda: running.runtime.running >= 1)
         running.call(running.proxy.stop)
     lost = running.proxy.metrics.async_requests
-    assert lost["lost"] + lost["finished"] == 20
-    assert lost["lost"] >= 12
+    assert lost[AsyncOutcome.LOST] + lost[AsyncOutcome.FINISHED] == 20
+    assert lost[AsyncOutcome.LOST] >= 12

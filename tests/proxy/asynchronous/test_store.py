@@ -219,7 +219,7 @@ def test_replicas_continue_the_requests_of_a_stopped_one_once_each(tmp_path: Pat
         for each in (second, third):
             each.call(recovery_of(each).continue_requests, later_s)
         for each in (second, third):
-            each.until(lambda each=each: requests_of(each).settled)  # type: ignore[misc]
+            each.until(lambda each=each: requests_of(each).settled)
         first.release()
         first.until(lambda: requests_of(first).settled)
         total = runs(first) + runs(second) + runs(third)
