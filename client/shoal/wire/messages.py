@@ -53,8 +53,8 @@ def infer_request(
         signature: the model's signature.
         tensors: arrays by input name.
         headers: further headers.
-        later: whether the request is asynchronous. The query, unlike the header ``Prefer``, is rejected by a server that
-            does not support it.
+        later: whether the request is asynchronous. Unlike the header ``Prefer``, the query is rejected by a service
+            that does not support it.
     """
     datatypes = {tensor.name: tensor.datatype for tensor in signature.inputs}
     payloads = {name: encode(array, datatypes[name]) for name, array in tensors.items()}
