@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 
 import shoal
@@ -148,7 +149,8 @@ def test_the_command_prints_the_location_or_waits(proxy: RunningProxy, capsys: p
     location = predict(capsys, proxy.url, "--async")
     with shoal.Client(proxy.url) as client:
         assert np.array_equal(client.job(location).result(), [2, 4, 6, 8])
-    assert predict(capsys, proxy.url, "--async", "--wait", "20", "--json").split() == ["[", "2.0,", "4.0,", "6.0,", "8.0", "]"]
+    answer = predict(capsys, proxy.url, "--async", "--wait", "20", "--json")
+    assert orjson.loads(answer) == [2.0, 4.0, 6.0, 8.0]
     assert "/results/" in predict(capsys, proxy.url, "--async", "--json")
 
 
