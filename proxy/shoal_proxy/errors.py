@@ -19,6 +19,7 @@
       ModelFailed               500      -
         BatchTooLarge           500      -
       IssuerUnavailable         503      unauthenticated
+      WebhooksUnavailable       503      -
       StoreUnavailable          503      -
       Overloaded                503      queue_rows, queue_bytes, late, connections
       Draining                  503      draining
@@ -190,6 +191,13 @@ class IssuerUnavailable(ProxyError):
 
     status = 503
     reason = RejectionReason.UNAUTHENTICATED
+    retry_after_s = 1
+
+
+class WebhooksUnavailable(ProxyError):
+    """The keys that sign webhooks have not been read yet."""
+
+    status = 503
     retry_after_s = 1
 
 

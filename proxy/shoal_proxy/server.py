@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import uvicorn
 
+from shoal_proxy.asynchronous.delivery import make_webhooks
 from shoal_proxy.asynchronous.execution import AsyncRequests
 from shoal_proxy.asynchronous.peers import PeerResults
 from shoal_proxy.batching.batcher import Batcher
@@ -82,6 +83,8 @@ ADMIN_REQUEST_S = 10.0
 """Longest time for a head, and for a body below the minimum rate, on the admin port."""
 
 WATCH_AGAIN_S = 5.0
+WEBHOOKS_S = 5.0
+"""Time after the drain for the first tries of webhooks."""
 _GRACE_S = 1.0
 """Time after the drain's timeout for error responses to reach gRPC clients."""
 
@@ -266,6 +269,7 @@ class Proxy:
         descriptors = open_files(WANTED_DESCRIPTORS)
         self.recovery: Recovery | None = None
         """Continues requests of stopped replicas; None without a store."""
+        self.webhooks = make_webhooks(settings, self.metrics)
         self.asynchronous = self._make_asynchronous()
         self.front_limits, self.admin_limits = make_connection_limits(settings, self.metrics, descriptors, self.unread)
         self.socket = bind(settings.process.listen)
@@ -311,6 +315,7 @@ class Proxy:
                 timeout_s=limits.timeout_seconds,
                 result_s=limits.result_seconds,
             )
+        made.delivery = self.webhooks
         self.inference.set_asynchronous(made)
         self.pages.results = Results(made, None if self.forwarder is None else PeerResults(self.forwarder.replicas))
         return made
@@ -366,6 +371,8 @@ class Proxy:
         await self._leave.wait()
         self.link.started.set()  # releases readiness requests that wait for the start
         await self._leave_service(front, front_task)
+        if self.webhooks is not None:
+            await self.webhooks.finish(WEBHOOKS_S)
         watch.cancel()
         self.link.close()
         if self.forwarder is not None:
@@ -373,6 +380,8 @@ class Proxy:
         if self.rollout is not None:
             self.rollout.close()
         self.dispatcher.close()
+        if self.webhooks is not None:
+            await self.webhooks.close()
         self._drained.set()
         if self._spans is not None:
             # The exporter may wait for its collector.
@@ -386,7 +395,7 @@ class Proxy:
         async with asyncio.TaskGroup() as group:
             for each in (
                 self.link, self.forwarder, self.rollout, self.certificate, self.asynchronous, self.recovery,
-                *self._watched,
+                self.webhooks, *self._watched,
             ):  # fmt: skip
                 if each is not None:
                     group.create_task(keep_watching(each))
@@ -503,6 +512,9 @@ class Proxy:
                 declared.ASYNC_HELD: lambda: len(jobs),
                 declared.ASYNC_BYTES: lambda: jobs.held_bytes,
             }
+        if self.webhooks is not None:
+            deliveries = self.webhooks.queue
+            self.metrics.read[declared.WEBHOOKS_HELD] = lambda: deliveries.held
         if checks is not None:
             self.metrics.read |= {
                 declared.ROWS_CHECKED: lambda: checks.checked_rows,

@@ -116,6 +116,8 @@ def make_proxy(target: Target) -> Json:
     # Limits too: a quota on limits rejects pods without them.
     # The queue's bytes exist in several copies at once.
     held_bytes = target.spec.asynchronous.max_bytes if target.spec.asynchronous else 0
+    if webhook_secret(target.spec):
+        held_bytes *= 2  # a webhook that is tried again may outlive its result
     memory_mi = _PROXY_BASE_MI - (-(_COPIES_OF_QUEUE * target.spec.queue.max_bytes + held_bytes) // _MI)
     store = target.spec.asynchronous.store if target.spec.asynchronous else None
     credentials = store.secret_name if store else None

@@ -98,8 +98,11 @@ class ParameterReader:
                 if trace is None:
                     trace = {}
                 trace[text] = value.decode("latin-1")
+        is_async = self._is_async(head.route, headers.get(_PREFER))
+        timeout_s = 0.0 if given is None else _positive_ms(given) / 1000
         return QueueParameters(
-            0.0 if given is None else limited_timeout_s(_positive_ms(given)),
+            # `asynchronous.timeoutSeconds` limits the time of asynchronous requests.
+            timeout_s if is_async or not timeout_s else limited_timeout_s(1000 * timeout_s),
             lane,
             forwarded_headers,
             trace,
@@ -107,7 +110,7 @@ class ParameterReader:
             load_format=requested_format(headers.get(_LOAD_FORMAT)),
             shadow=shadow,
             sticky=headers.get(self.sticky_header, b"") if self.sticky_header else b"",
-            is_async=self._is_async(head.route, headers.get(_PREFER)),
+            is_async=is_async,
         )
 
     def _lane(self, headers: Mapping[bytes, bytes]) -> LaneKey:

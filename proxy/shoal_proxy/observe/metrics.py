@@ -73,6 +73,7 @@ class Metrics(Collector):
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
         self.rejections: dict[str, int] = defaultdict(int)
         self.forwarded: dict[str, int] = defaultdict(int)
+        self.webhooks: dict[str, int] = defaultdict(int)
         self.access_control: AccessControl | None = None
         """Has the counts by client, where access is restricted."""
         self.batch_rows = Histogram(ROWS)
@@ -138,6 +139,9 @@ class Metrics(Collector):
         yield _labelled(
             declared.ASYNC_REQUESTS,
             {(outcome,): self.async_requests.get(outcome, 0) for outcome in declared.AsyncOutcome},
+        )
+        yield _labelled(
+            declared.WEBHOOKS, {(outcome,): self.webhooks.get(outcome, 0) for outcome in declared.WebhookOutcome}
         )
         if self.read_rollout is not None:
             rows, failed_rows = self.read_rollout()

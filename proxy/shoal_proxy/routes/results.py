@@ -1,5 +1,6 @@
 """Responses to ``GET`` and ``DELETE`` of asynchronous results."""
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -7,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from shoal_proxy.asynchronous.execution import AsyncRequests
+from shoal_proxy.asynchronous.ids import may_be_held
 from shoal_proxy.asynchronous.jobs import Job, JobState, is_job_id
 from shoal_proxy.asynchronous.peers import PeerResults
 from shoal_proxy.asynchronous.records import decode_request
@@ -23,7 +25,7 @@ _OF_CONNECTION: Final = frozenset({
     b"connection", b"content-length", b"date", b"keep-alive", b"server", b"transfer-encoding", b"vary",
 })  # fmt: skip
 """Headers of a peer's response that concern its connection."""
-_IN_MEMORY: Final = "Results are kept in the memory of the replica that accepted the request, which may have stopped"
+_IN_MEMORY: Final = ". Results are kept in the memory of the replica that accepted the request, which may have stopped"
 
 
 class Results:
@@ -62,17 +64,23 @@ class Results:
         if not is_job_id(job_id) or self._asynchronous.holds(job_id):
             raise NotFound(f"no asynchronous request {job_id:.80}")
         if (store := self._asynchronous.store) is not None:
-            return await _of_store(store, job_id, owner, method)
-        if self._peers is not None and not only_here:
+            if (stored := await _of_store(store, job_id, owner, method)) is not None:
+                return stored
+        elif self._peers is not None and not only_here:
             found = await self._peers.find(method, job_id, tuple(credentials))
             if found is not None:
                 return _relayed(found)
+        wall_s = time.time()  # noqa: TID251 (the id has a date)
+        if not only_here and method != b"DELETE" and may_be_held(job_id, wall_s):
+            # An activator has accepted the request, and this replica may get it at any moment.
+            return _waiting(job_id, JobState.WAITING)
         gone = "it is unknown, deleted, or its result has expired"
-        raise NotFound(f"no asynchronous request {job_id:.80}: {gone}. {_IN_MEMORY}")
+        where = _IN_MEMORY if store is None else ""
+        raise NotFound(f"no asynchronous request {job_id:.80}: {gone}{where}")
 
 
-async def _of_store(store: "JobStore", job_id: str, owner: str, method: bytes) -> Response:
-    """Respond with a result in the store, or delete it.
+async def _of_store(store: "JobStore", job_id: str, owner: str, method: bytes) -> Response | None:
+    """Respond with a result in the store, or delete it; return None if the store does not have the request.
 
     Raises:
         NotFound: the client has no such request.
@@ -85,6 +93,8 @@ async def _of_store(store: "JobStore", job_id: str, owner: str, method: bytes) -
     elif process := await store.accepted_by(job_id):
         record = await store.request(job_id, process)
         found = record is not None and decode_request(job_id, record, 0.0).owner == owner
+    else:
+        return None
     if not found:
         gone = "it is unknown, deleted, or its result has expired"
         raise NotFound(f"no asynchronous request {job_id:.80}: {gone}")
@@ -97,10 +107,12 @@ async def _of_store(store: "JobStore", job_id: str, owner: str, method: bytes) -
 
 
 def _response_of(job: Job) -> Response:
-    if job.response is None:
-        status = "running" if job.state is JobState.STARTED else "waiting"
-        return JSONResponse({"id": job.id, "status": status}, 202, {"retry-after": str(RETRY_AFTER_S)})
-    return stored_response(job.response)
+    return _waiting(job.id, job.state) if job.response is None else stored_response(job.response)
+
+
+def _waiting(job_id: str, state: JobState) -> Response:
+    status = "running" if state is JobState.STARTED else "waiting"
+    return JSONResponse({"id": job_id, "status": status}, 202, {"retry-after": str(RETRY_AFTER_S)})
 
 
 def stored_response(stored: HttpResponse) -> Response:

@@ -23,6 +23,8 @@ RESPOND_ASYNC: Final = "respond-async"
 PREFERENCE_APPLIED: Final = "preference-applied"
 CALLBACK: Final = "x-shoal-callback"
 """URL to which the result is sent."""
+STATUS: Final = "x-shoal-status"
+"""On webhooks: the status of the result."""
 ASYNC_ID: Final = "x-shoal-async-id"
 """Id for an asynchronous request, 32 hexadecimal digits: the activator has sent it to the client before."""
 # Responses, and requests between replicas.

@@ -48,6 +48,22 @@ class AsyncOutcome(StrEnum):
     """The replica stopped."""
 
 
+class WebhookOutcome(StrEnum):
+    """Ends of webhooks: the label of `WEBHOOKS`."""
+
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    """The last try failed."""
+    GONE = "gone"
+    """The receiver responded with 410."""
+    REFUSED = "refused"
+    """The callback's host is not listed any more, or its addresses receive no webhooks."""
+    OVERFLOW = "overflow"
+    """The limit of held webhooks was reached."""
+    STOPPED = "stopped"
+    """The proxy stopped before the delivery."""
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """Declaration of a Prometheus metric."""
@@ -140,6 +156,13 @@ ASYNC_REQUESTS = _counter(
     " stopped)",
 )
 ASYNC_RESULTS_EXPIRED = _counter("async_results_expired", "Results that were deleted because their time was over.")
+WEBHOOKS = _counter(
+    "webhooks",
+    "Webhooks of asynchronous requests, delivered or given up; only for services with the field"
+    " `asynchronous.webhooks`.",
+    outcome=", ".join(WebhookOutcome),
+)
+WEBHOOKS_HELD = _gauge("webhooks_held", "Webhooks that are not delivered yet.")
 ASYNC_WAIT_SECONDS = _histogram("async_wait_seconds", "Time from acceptance until an asynchronous request was queued.")
 # Lifecycle and certificate.
 DRAINING = _gauge("draining", "1 from the start of the drain.")

@@ -11,7 +11,13 @@ from shoal_schema.resource.offline import FOLDER, IN_WORDS
 from shoal_schema.resource.passthrough import SECRET_NAME, SET
 
 _MAX_TIMEOUT_S = 604_800
-WEBHOOK_HOST = r"^(\*\.)?[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\Z"
+_LABEL, _LAST = "[a-z0-9]([-a-z0-9]*[a-z0-9])?", "[a-z]([-a-z0-9]*[a-z0-9])?"
+_BYTE = "(0|[1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])"
+WEBHOOK_HOST = (
+    rf"^(\*(\.{_LABEL})+\.{_LAST}|(http://)?(({_LABEL}\.)*{_LAST}|({_BYTE}\.){{3}}{_BYTE}|\[[0-9a-f:.]+\]))"
+    r"(:[1-9][0-9]{0,4})?\Z"
+)
+"""A host, a wildcard, or ``http://`` and a host, with an optional port."""
 
 
 class AsyncStoreSpec(SettingsSection, frozen=True, kw_only=True):
@@ -53,14 +59,16 @@ class WebhooksSpec(SettingsSection, frozen=True, kw_only=True):
     """Requests that the proxy sends with finished results, to the URL in `x-shoal-callback`."""
 
     allowed_hosts: Annotated[
-        tuple[Annotated[str, Meta(pattern=WEBHOOK_HOST, max_length=253)], ...],
+        tuple[Annotated[str, Meta(pattern=WEBHOOK_HOST, max_length=266)], ...],
         Meta(
             min_length=1,
             max_length=64,
             extra_json_schema=SET,
-            description="Hosts to which results may be sent. `*.example.com` matches every host below `example.com`.",
+            description="Hosts to which results may be sent, each with `:PORT` unless the port is 443."
+            " `*.example.com` matches every host below `example.com`, with public addresses only. `http://HOST` allows"
+            " plain HTTP. Loopback and private addresses need an entry without `*`.",
         ),
-        Env("SHOAL_ASYNC_WEBHOOK_HOSTS", PROXY, unset=(), allowed="comma-separated host names"),
+        Env("SHOAL_ASYNC_WEBHOOK_HOSTS", PROXY, unset=(), allowed="comma-separated hosts"),
     ]
     # Required by a rule of the section above, as a process that reads the environment has no such field.
     secret_name: (
@@ -69,8 +77,9 @@ class WebhooksSpec(SettingsSection, frozen=True, kw_only=True):
             Meta(
                 pattern=SECRET_NAME,
                 max_length=253,
-                description="A Secret of the namespace with the keys that sign webhooks, one per entry; changes apply"
-                " without a restart. Required.",
+                description="A Secret of the namespace with the keys that sign webhooks, each `whsec_` and 24 to 64"
+                " bytes in base64. Several keys each sign, so that receivers can change theirs; changes apply without a"
+                " restart. Required.",
             ),
         ]
         | None
