@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from shoal_proxy.asynchronous.jobs import Job, JobRequest
+from shoal_proxy.asynchronous.records import encode_request
 from shoal_proxy.asynchronous.store import JobStore
 from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.errors import StoreUnavailable
@@ -43,9 +45,13 @@ def test_requests_starts_and_results_are_kept_below_the_prefix(uri: str) -> None
             await each.renew_lease()
         assert {each.name async for each in one.listed("processes")} == {"pod-1.a", "pod-2.b"}
 
-        await one.add_request(ID, b"record")
+        job = Job(ID, JobRequest("v2", {}, bytes(300_000)), rows=1, accepted_s=0.0, deadline_s=1.0, owner="alice")
+        record = encode_request(job, 0.0)
+        assert await other.owner_of(ID) is None
+        await one.add_request(ID, record)
         assert await other.accepted_by(ID) == "pod-1.a"
-        assert await other.request(ID, "pod-1.a") == b"record"
+        assert await other.owner_of(ID) == "alice"
+        assert await other.request(ID, "pod-1.a") == record
         # One process runs it; a repeated claim of the same process is its own.
         assert [await each.start(ID, 0) for each in (other, one, other)] == [True, False, True]
         assert await one.starts(ID) == ["pod-2.b"]

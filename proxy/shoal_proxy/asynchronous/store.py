@@ -19,7 +19,7 @@ import obstore
 from obstore import exceptions
 from obstore.store import LocalStore, from_url
 
-from shoal_proxy.asynchronous.records import DELETED, StoredResult, decode_result, encode_result
+from shoal_proxy.asynchronous.records import DELETED, StoredResult, decode_result, encode_result, owner_in
 from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.errors import StoreUnavailable
 from shoal_schema.process.environment import SettingsError
@@ -28,6 +28,7 @@ from shoal_schema.resource.locations import scheme_of
 
 _PATIENCE: Final[Any] = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=60)}
 _RETRIES: Final[Any] = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
+_HEAD_BYTES: Final = 1 << 16
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL")
 
 
@@ -98,7 +99,18 @@ class JobStore:
 
     async def accepted_by(self, job_id: str) -> str:
         """Return the process that accepted a request without a result; empty if there is no such request."""
-        return next(iter([each.name async for each in self.listed(f"requests/{job_id}")]), "")
+        found = [each.name async for each in self.listed(f"requests/{job_id}")]
+        return found[0] if found else ""
+
+    async def owner_of(self, job_id: str) -> str | None:
+        """Return the client of a request without a result; None if there is no such request."""
+        process = await self.accepted_by(job_id)
+        name = f"requests/{job_id}/{process}"
+        # A poll for the result should not read the whole body.
+        record = await self._read(name, (0, _HEAD_BYTES)) if process else None
+        if record is not None and b"\n" not in record:
+            record = await self._read(name)
+        return None if record is None else owner_in(record)
 
     async def delete_request(self, job_id: str) -> None:
         """Delete a request that has a result."""
@@ -156,10 +168,11 @@ class JobStore:
                 return False
         return True
 
-    async def _read(self, name: str) -> bytes | None:
+    async def _read(self, name: str, part: tuple[int, int] | None = None) -> bytes | None:
+        options: Any = {"range": part} if part else {}
         with _translated():
             try:
-                found = await obstore.get_async(self._store, name)
+                found = await obstore.get_async(self._store, name, options=options)
                 return bytes(await found.bytes_async())
             except FileNotFoundError:
                 return None
