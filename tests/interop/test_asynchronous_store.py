@@ -39,7 +39,7 @@ def uri(cloud: Cloud, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRe
 
 def test_requests_starts_and_results_are_kept_below_the_prefix(uri: str) -> None:
     async def use() -> None:
-        one, other = JobStore(uri, "pod-1.a"), JobStore(uri, "pod-2.b")
+        one, other = JobStore(uri, "cat", "pod-1.a"), JobStore(uri, "cat", "pod-2.b")
         for each in (one, other):
             await each.check()
             await each.renew_lease()
@@ -86,7 +86,7 @@ def test_a_store_that_does_not_respond_is_unavailable(monkeypatch: pytest.Monkey
         monkeypatch.setenv(name, value)
 
     async def read() -> None:
-        await JobStore("s3://jobs", "pod-1.a").result(ID)
+        await JobStore("s3://jobs", "cat", "pod-1.a").result(ID)
 
     with pytest.raises(StoreUnavailable) as error:
         asyncio.run(read())
@@ -96,5 +96,5 @@ def test_a_store_that_does_not_respond_is_unavailable(monkeypatch: pytest.Monkey
 def test_an_invalid_variable_is_named_without_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-0123456789\n")
     with pytest.raises(SettingsError, match="AWS_SECRET_ACCESS_KEY") as error:
-        JobStore("s3://jobs", "pod-1.a")
+        JobStore("s3://jobs", "cat", "pod-1.a")
     assert "0123456789" not in str(error.value)

@@ -1,5 +1,7 @@
 """Store of asynchronous requests: a directory or a bucket, through obstore.
 
+Below `model-NAME`:
+
     requests/ID/PROCESS   an accepted request, and the process that accepted it
     started/ID/NUMBER     the process that runs it; created once, so that no request runs twice
     results/ID            its result
@@ -46,22 +48,24 @@ class JobStore:
 
     Args:
         uri: a directory or a bucket, with an optional prefix.
+        model: name of the model: several models may have one URI.
         process: name of this process.
 
     Raises:
         SettingsError: the URI or an environment variable is invalid.
     """
 
-    def __init__(self, uri: str, process: str) -> None:
+    def __init__(self, uri: str, model: str, process: str) -> None:
         if wrong := fault(scheme_of(uri), os.environ):
             raise SettingsError(f"{wrong} (for SHOAL_ASYNC_STORE)")
         plain = any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS)
         try:
+            place = f"{uri.rstrip('/')}/model-{model}"
             if uri.startswith("file://"):
-                self._store: Any = LocalStore(uri.removeprefix("file://"), mkdir=True)
+                self._store: Any = LocalStore(place.removeprefix("file://"), mkdir=True)
             else:
                 options: Any = {"allow_http": plain, **_PATIENCE}
-                self._store = from_url(uri, client_options=options, retry_config=_RETRIES)
+                self._store = from_url(place, client_options=options, retry_config=_RETRIES)
         except (exceptions.BaseError, OSError) as error:
             raise SettingsError(f"SHOAL_ASYNC_STORE: {uri} cannot be opened: {_first_line(error)}") from None
         self.process = process
