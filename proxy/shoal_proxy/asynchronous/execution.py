@@ -190,6 +190,8 @@ class AsyncRequests:
         if not self._leaving and not self.table.accept(job):
             logger.info("event=asynchronous_request_continued id=%s", job.id)
             self._enqueue(job)
+            # One that is past its deadline ends now, and does not run.
+            self.tick(time.monotonic())
 
     async def end_lost(self, job: Job, request: JobRequest, error: ProxyError) -> None:
         """End a job that a stopped process had started, and that may have run."""
