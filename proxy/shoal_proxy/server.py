@@ -327,7 +327,7 @@ class Proxy:
             from shoal_proxy.asynchronous.store import JobStore  # noqa: PLC0415 (obstore is an extra)
         except ModuleNotFoundError as error:
             raise SettingsError(f"SHOAL_ASYNC_STORE needs {error.name}: pip install 'shoal[s3]'") from None
-        return JobStore(uri, f"{self.dispatcher.instance.decode()}.{uuid4().hex[:8]}")
+        return JobStore(uri, self.settings.name, f"{self.dispatcher.instance.decode()}.{uuid4().hex[:8]}")
 
     def _exporter(self) -> "Exporter | None":
         tracer = tracer_from(os.environ)

@@ -19,6 +19,7 @@ from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.codecs.base import EXECUTED, HttpResponse
 from shoal_proxy.dispatch.dispatcher import Dispatcher
 from shoal_proxy.errors import (
+    BodyTooLarge,
     Conflict,
     DeadlineExceeded,
     Draining,
@@ -102,6 +103,7 @@ class AsyncRequests:
         """Keeps requests and results; None: they are in memory only."""
         self.on_settled: Callable[[], None] = lambda: None
         self._queue_rows = settings.queue_rows
+        self._max_bytes = limits.max_bytes
         self._timeout_s = float(limits.timeout_seconds)
         self.result_s = float(limits.result_seconds)
         """Time that a result is kept."""
@@ -149,6 +151,8 @@ class AsyncRequests:
             raise StoreUnavailable("the store of asynchronous requests has not responded yet")
         if self.store is None and self._dispatcher.phase is not ProxyPhase.SERVING:
             raise Draining("this replica is about to stop, and keeps no results. Retry the request")
+        if len(request.body) > self._max_bytes:
+            raise BodyTooLarge(f"the body is over asynchronous.maxBytes ({self._max_bytes})")
         if request.callback:
             if self.delivery is None:
                 raise InvalidRequest(f"{CALLBACK} requires the field asynchronous.webhooks, which is not set")

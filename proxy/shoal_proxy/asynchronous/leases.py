@@ -4,7 +4,7 @@ Each replica renews its lease periodically. A lease counts as ended once it has 
 observer's own clock, so that the clocks of replicas and store need not agree.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 RENEW_S: Final = 5.0
@@ -51,7 +51,3 @@ class Leases:
             return False  # an earlier process of this replica
         lease = self._observed.get(name)
         return lease is not None and now_s - lease.since_s < LEASE_S
-
-    def ended(self, names: Iterable[str], now_s: float) -> set[str]:
-        """Return those of the processes that have stopped."""
-        return {name for name in names if not self.is_alive(name, now_s)}

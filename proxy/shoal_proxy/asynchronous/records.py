@@ -89,6 +89,16 @@ def decode_request(job_id: str, record: bytes, wall_offset_s: float) -> Job:
     )
 
 
+def owner_in(record: bytes) -> str:
+    """Return the client of a request's record, of which the body may be missing.
+
+    Raises:
+        UnreadableRecord: the record is invalid.
+    """
+    owner: str = _split(record, _RequestLine)[0].owner
+    return owner
+
+
 def encode_result(owner: str, response: HttpResponse) -> bytes:
     """Return the record of a result."""
     line = _ResultLine(

@@ -1,5 +1,7 @@
 """Store of asynchronous requests: a directory or a bucket, through obstore.
 
+Below `model-NAME`:
+
     requests/ID/PROCESS   an accepted request, and the process that accepted it
     started/ID/NUMBER     the process that runs it; created once, so that no request runs twice
     results/ID            its result
@@ -19,7 +21,7 @@ import obstore
 from obstore import exceptions
 from obstore.store import LocalStore, from_url
 
-from shoal_proxy.asynchronous.records import DELETED, StoredResult, decode_result, encode_result
+from shoal_proxy.asynchronous.records import DELETED, StoredResult, decode_result, encode_result, owner_in
 from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.errors import StoreUnavailable
 from shoal_schema.process.environment import SettingsError
@@ -28,6 +30,7 @@ from shoal_schema.resource.locations import scheme_of
 
 _PATIENCE: Final[Any] = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=60)}
 _RETRIES: Final[Any] = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
+_HEAD_BYTES: Final = 1 << 16
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL")
 
 
@@ -45,22 +48,24 @@ class JobStore:
 
     Args:
         uri: a directory or a bucket, with an optional prefix.
+        model: name of the model: several models may have one URI.
         process: name of this process.
 
     Raises:
         SettingsError: the URI or an environment variable is invalid.
     """
 
-    def __init__(self, uri: str, process: str) -> None:
+    def __init__(self, uri: str, model: str, process: str) -> None:
         if wrong := fault(scheme_of(uri), os.environ):
             raise SettingsError(f"{wrong} (for SHOAL_ASYNC_STORE)")
         plain = any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS)
         try:
+            place = f"{uri.rstrip('/')}/model-{model}"
             if uri.startswith("file://"):
-                self._store: Any = LocalStore(uri.removeprefix("file://"), mkdir=True)
+                self._store: Any = LocalStore(place.removeprefix("file://"), mkdir=True)
             else:
                 options: Any = {"allow_http": plain, **_PATIENCE}
-                self._store = from_url(uri, client_options=options, retry_config=_RETRIES)
+                self._store = from_url(place, client_options=options, retry_config=_RETRIES)
         except (exceptions.BaseError, OSError) as error:
             raise SettingsError(f"SHOAL_ASYNC_STORE: {uri} cannot be opened: {_first_line(error)}") from None
         self.process = process
@@ -98,7 +103,18 @@ class JobStore:
 
     async def accepted_by(self, job_id: str) -> str:
         """Return the process that accepted a request without a result; empty if there is no such request."""
-        return next(iter([each.name async for each in self.listed(f"requests/{job_id}")]), "")
+        found = [each.name async for each in self.listed(f"requests/{job_id}")]
+        return found[0] if found else ""
+
+    async def owner_of(self, job_id: str) -> str | None:
+        """Return the client of a request without a result; None if there is no such request."""
+        process = await self.accepted_by(job_id)
+        name = f"requests/{job_id}/{process}"
+        # A poll for the result should not read the whole body.
+        record = await self._read(name, (0, _HEAD_BYTES)) if process else None
+        if record is not None and b"\n" not in record:
+            record = await self._read(name)
+        return None if record is None else owner_in(record)
 
     async def delete_request(self, job_id: str) -> None:
         """Delete a request that has a result."""
@@ -156,10 +172,11 @@ class JobStore:
                 return False
         return True
 
-    async def _read(self, name: str) -> bytes | None:
+    async def _read(self, name: str, part: tuple[int, int] | None = None) -> bytes | None:
+        options: Any = {"range": part} if part else {}
         with _translated():
             try:
-                found = await obstore.get_async(self._store, name)
+                found = await obstore.get_async(self._store, name, options=options)
                 return bytes(await found.bytes_async())
             except FileNotFoundError:
                 return None

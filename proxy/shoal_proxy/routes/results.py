@@ -11,7 +11,6 @@ from shoal_proxy.asynchronous.execution import AsyncRequests
 from shoal_proxy.asynchronous.ids import is_overdue, may_be_held
 from shoal_proxy.asynchronous.jobs import Job, JobState, is_job_id
 from shoal_proxy.asynchronous.peers import PeerResults
-from shoal_proxy.asynchronous.records import decode_request
 from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.dispatch.runtime_connection import RuntimeResponse
 from shoal_proxy.errors import NotFound, ResultMissing
@@ -90,14 +89,13 @@ async def _of_store(store: "JobStore", job_id: str, owner: str, method: bytes) -
         StoreUnavailable: the store failed.
     """
     stored = await store.result(job_id)
-    found = False
-    if stored is not None:
-        found = stored.owner == owner and not stored.is_deleted
-    elif process := await store.accepted_by(job_id):
-        record = await store.request(job_id, process)
-        found = record is not None and decode_request(job_id, record, 0.0).owner == owner
-    else:
-        return None
+    holder = None if stored is not None else await store.owner_of(job_id)
+    if stored is None and holder is None:
+        # The result may have replaced the request between the two.
+        stored = await store.result(job_id)
+        if stored is None:
+            return None
+    found = holder == owner if stored is None else stored.owner == owner and not stored.is_deleted
     if not found:
         gone = "it is unknown, deleted, or its result has expired"
         raise NotFound(f"no asynchronous request {job_id:.80}: {gone}")
@@ -105,7 +103,7 @@ async def _of_store(store: "JobStore", job_id: str, owner: str, method: bytes) -
         await store.cancel(job_id, owner)
         return Response(status_code=204)
     if stored is None:
-        return JSONResponse({"id": job_id, "status": "waiting"}, 202, {"retry-after": str(RETRY_AFTER_S)})
+        return _waiting(job_id, JobState.WAITING)
     return stored_response(stored.response)
 
 

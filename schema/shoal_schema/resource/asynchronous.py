@@ -36,7 +36,7 @@ class AsyncStoreSpec(SettingsSection, frozen=True, kw_only=True):
         Meta(
             pattern=FOLDER,
             max_length=2048,
-            description=f"A directory for the requests and results of this service only: {IN_WORDS}. A `file://`"
+            description=f"Directory of requests and results: {IN_WORDS}. Services of one name need a directory each. A `file://`"
             " directory must be on a volume that all pods share (`pod.volumes`, `proxy.volumeMounts`).",
         ),
         Env("SHOAL_ASYNC_STORE", PROXY, unset="", allowed=IN_WORDS),

@@ -115,6 +115,12 @@ def test_deleting_a_result_frees_its_place() -> None:
         assert running.call(lambda: requests_of(running).table.held_bytes) > 0
 
 
+def test_a_body_that_never_fits_is_too_large() -> None:
+    with asynchronous_proxy(asynchronous__max_bytes=100) as running:
+        response = plain.post(running.url + V2_PATH, json=v2_body([row(1.0)] * 9), headers=ASYNC)
+        assert response.status_code == 413
+
+
 def test_a_result_that_does_not_fit_becomes_an_error() -> None:
     with asynchronous_proxy(asynchronous__max_bytes=160) as running:
         running.hold()

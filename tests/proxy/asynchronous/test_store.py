@@ -259,13 +259,13 @@ def test_old_results_are_swept(tmp_path: Path) -> None:
         running.call(recovery_of(running).sweep)
         assert plain.get(running.url + location).status_code == 404
         # The request may not start again: its claim is kept longer.
-        assert list((tmp_path / "started").iterdir())
+        assert list((tmp_path / "model-double" / "started").iterdir())
 
 
 def test_a_store_that_fails_rejects_requests(tmp_path: Path) -> None:
     with stored_proxy(tmp_path / "store") as running:
         until_accepting(running)
-        (tmp_path / "store" / "requests").write_text("no directory")
+        (tmp_path / "store" / "model-double" / "requests").write_text("no directory")
         response = plain.post(running.url + V2_PATH, json=v2_body([row(1.0)]), headers=ASYNC)
         assert response.status_code == 503
         assert response.headers["x-shoal-executed"] == "no"
