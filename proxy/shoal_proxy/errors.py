@@ -28,6 +28,7 @@
           UnknownHost           503      runtime_away
         RuntimeLost             503      runtime_away
       DeadlineExceeded          504      deadline
+        ResultMissing           504      deadline
       StepFailed                the step's own
 
 Each has the status of its HTTP response; the codecs encode it in the client's protocol. ``may_have_run`` states that
@@ -253,6 +254,18 @@ class DeadlineExceeded(ProxyError):
 
     status = 504
     reason = RejectionReason.DEADLINE
+
+
+class ResultMissing(DeadlineExceeded):
+    """The time for an asynchronous request has passed, and its result is nowhere."""
+
+    may_have_run = True
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(
+            f"the time for the asynchronous request {job_id} has passed, and no replica has its result: no replica was"
+            " ready in time, or the result was lost or deleted"
+        )
 
 
 class StepFailed(ProxyError):

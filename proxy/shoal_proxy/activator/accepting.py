@@ -32,9 +32,9 @@ from shoal_proxy.activator.handler import (
 )
 from shoal_proxy.activator.headers import Headers, request_headers, requested_timeout_s
 from shoal_proxy.activator.jobs import AcceptedJob, AcceptedJobs
-from shoal_proxy.asynchronous.ids import RANDOM_BYTES, activator_id, may_be_held
+from shoal_proxy.asynchronous.ids import RANDOM_BYTES, activator_id, is_overdue, may_be_held
 from shoal_proxy.codecs.base import HttpResponse
-from shoal_proxy.errors import ModelFailed, NotFound, Overloaded, ProxyError
+from shoal_proxy.errors import ModelFailed, NotFound, Overloaded, ProxyError, ResultMissing
 from shoal_schema.fields.addresses import TcpAddress
 from shoal_schema.interfaces.activator import ActivatorAsynchronous
 from shoal_schema.interfaces.headers import FORWARDED
@@ -212,14 +212,11 @@ class JobHandler(RequestHandler):
         elif job is not None and not deletes:
             await (self._respond_accepted(send, job_id) if job.response is None else replay(send, job.response))
         elif any(name == FORWARDED.encode() for name, _ in scope["headers"]):
-            await self._respond_unknown(scope, job_id, send)
+            await reject(send, scope["path"], _not_found(job_id), None)
         elif (response := await self._response_of_peer(scope)) is not None:
             await replay(send, response)
         elif service.addresses or (service.asynchronous is not None and service.asynchronous.store):
             return False
-        elif may_be_held(job_id, time.time()) and not deletes:  # noqa: TID251 (a deadline of another replica)
-            # The activator that holds it may be unreachable.
-            await self._respond_accepted(send, job_id)
         else:
             await self._respond_unknown(scope, job_id, send)
         return True
@@ -246,5 +243,17 @@ class JobHandler(RequestHandler):
         await replay(send, accepted_response(model, job_id, self.queue().retry_after_s(time.monotonic())))
 
     async def _respond_unknown(self, scope: dict[str, Any], job_id: str, send: Send) -> None:
-        error = NotFound(f"no asynchronous request has the id {job_id}, or its result has expired")
-        await reject(send, scope["path"], error, None)
+        """Respond to a request for a result that neither an activator nor a pod has."""
+        limits, wall_s = self.queue().service.asynchronous, time.time()  # noqa: TID251 (the id has a date)
+        if scope["method"] == "DELETE" or limits is None:
+            await reject(send, scope["path"], _not_found(job_id), None)
+        elif may_be_held(job_id, wall_s):
+            # The activator that holds it may be unreachable.
+            await self._respond_accepted(send, job_id)
+        else:
+            overdue = is_overdue(job_id, wall_s, limits.result_s)
+            await reject(send, scope["path"], ResultMissing(job_id) if overdue else _not_found(job_id), None)
+
+
+def _not_found(job_id: str) -> ProxyError:
+    return NotFound(f"no asynchronous request has the id {job_id}, or its result has expired")

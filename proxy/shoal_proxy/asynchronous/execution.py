@@ -105,6 +105,8 @@ class AsyncRequests:
         self._queue_rows = settings.queue_rows
         self._max_bytes = limits.max_bytes
         self._timeout_s = float(limits.timeout_seconds)
+        self.result_s = float(limits.result_seconds)
+        """Time that a result is kept."""
         self._dispatcher = dispatcher
         self._metrics = metrics
         self._runner = runner
@@ -180,6 +182,22 @@ class AsyncRequests:
             accepted(job, None)
         else:
             self._spawn(self._write_request(self.store, job, accepted))
+
+    def keep_error(self, job_id: str, request: JobRequest, owner: str, response: HttpResponse) -> Job | None:
+        """Keep the error of a request whose client has got 202 from the activator; return None without room.
+
+        Args:
+            job_id: the id that the client has.
+            request: the request, without its body.
+            owner: name of the authenticated client; empty without access control.
+            response: the error.
+        """
+        now_s = time.monotonic()
+        job = Job(job_id, request, rows=0, level=0, owner=owner, accepted_s=now_s, deadline_s=now_s)
+        if self.holds(job_id) or self.table.accept(job):
+            return None
+        self._end(job, response, AsyncOutcome.FINISHED)
+        return job
 
     def holds(self, job_id: str) -> bool:
         """Return whether this process has a job."""

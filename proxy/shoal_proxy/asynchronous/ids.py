@@ -22,6 +22,17 @@ def activator_id(deadline_wall_s: float, randomness: bytes) -> str:
     return f"{min(int(deadline_wall_s) + 1, _MAX_S):08x}{randomness.hex()}"
 
 
+def is_overdue(job_id: str, wall_s: float, result_s: float) -> bool:
+    """Return whether the time of an activator's request has passed, but not the time to fetch its result.
+
+    Args:
+        job_id: the id.
+        wall_s: the time in seconds since 1970.
+        result_s: time (s) that a result is kept.
+    """
+    return bool(_ID.fullmatch(job_id)) and 0 <= wall_s - int(job_id[:8], 16) < result_s
+
+
 def may_be_held(job_id: str, wall_s: float) -> bool:
     """Return whether an activator may hold the request with an id that no replica has.
 

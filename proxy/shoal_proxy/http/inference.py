@@ -211,7 +211,7 @@ class Inference:
     def _start(
         self, head: RequestHead, body: bytes | memoryview, respond: Callable[[HttpResponse], None], span: Span | None
     ) -> PendingRequest | None:
-        route = head.route
+        route, parameters = head.route, head.parameters
         self._metrics.request_bytes += len(body)
         if self.access_control is not None:
             rejection = self.authenticate(head)
@@ -222,7 +222,6 @@ class Inference:
             respond = self._releasing_limits(respond, head.client)
         try:
             signature = self._dispatcher.signature_to_decode()
-            parameters = head.parameters
             if parameters is None:
                 parameters = head.parameters = self._parameters.read(head)
             if parameters.shadow:
@@ -241,7 +240,10 @@ class Inference:
                 self._accept(head, body, pending, respond)
                 return None
         except Exception as error:
-            respond(self._reject_undecoded(route, error))
+            response = self._reject_undecoded(route, error)
+            if parameters is not None and parameters.is_async:
+                response = self._kept_error(head, response)
+            respond(response)
             return None
         decoded.inputs = {}  # only the queue refers to them now, and frees them as soon as they are sent
         pending.deliver = lambda outcome: respond(self._finish(route, decoded, outcome, signature, pending))
@@ -302,6 +304,20 @@ class Inference:
             given.decode("ascii"),
             lambda job, error: respond(self._accepted(route, job) if error is None else self.reject(route, error)),
         )
+
+    def _kept_error(self, head: RequestHead, response: HttpResponse) -> HttpResponse:
+        """Keep an error as the result of a request that the activator has accepted.
+
+        The activator forwards a request with 503 to another pod.
+        """
+        job_id = head.headers.get(_ASYNC_ID, b"")
+        if response.status in (409, 503) or not _JOB_ID.fullmatch(job_id) or self._asynchronous is None:
+            return response
+        callback = head.headers.get(_CALLBACK, b"").decode("latin-1")
+        request = JobRequest(head.route.label, {}, b"", callback)
+        owner = "" if head.client is None else head.client.name
+        job = self._asynchronous.keep_error(job_id.decode("ascii"), request, owner, response)
+        return response if job is None else self._accepted(head.route, job)
 
     def _accepted(self, route: InferRoute, job: Job) -> HttpResponse:
         location = self._result_path.replace("{id}", job.id)

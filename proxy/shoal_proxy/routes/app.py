@@ -22,7 +22,7 @@ from shoal_proxy.codecs.protocols import codec_for
 from shoal_proxy.codecs.tensors import wire_axis, wire_shape
 from shoal_proxy.dispatch.dispatcher import Dispatcher
 from shoal_proxy.dispatch.link import ModelLink
-from shoal_proxy.errors import NotFound, NotImplementedHere, ProxyError, Unauthenticated
+from shoal_proxy.errors import NotFound, NotImplementedHere, ProxyError, ResultMissing, Unauthenticated
 from shoal_proxy.http.cors import Cors
 from shoal_proxy.lifecycle.drain import unready_reason
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
@@ -312,8 +312,8 @@ def _set_parameters(**parameters: Any) -> dict[str, Any]:
 async def _proxy_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ProxyError)
     response = codec_for(request.url.path).error(error)
-    # Errors of pages occur before anything runs.
-    headers = {EXECUTED: "no"}
+    # Other errors of pages occur before anything runs.
+    headers = {EXECUTED: "maybe" if isinstance(error, ResultMissing) else "no"}
     if error.status == Unauthenticated.status:
         headers["www-authenticate"] = "Bearer"
     if error.retry_after_s is not None:

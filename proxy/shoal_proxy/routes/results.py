@@ -8,12 +8,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from shoal_proxy.asynchronous.execution import AsyncRequests
-from shoal_proxy.asynchronous.ids import may_be_held
+from shoal_proxy.asynchronous.ids import is_overdue, may_be_held
 from shoal_proxy.asynchronous.jobs import Job, JobState, is_job_id
 from shoal_proxy.asynchronous.peers import PeerResults
 from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.dispatch.runtime_connection import RuntimeResponse
-from shoal_proxy.errors import NotFound
+from shoal_proxy.errors import NotFound, ResultMissing
 
 if TYPE_CHECKING:
     from shoal_proxy.asynchronous.store import JobStore
@@ -52,6 +52,7 @@ class Results:
 
         Raises:
             NotFound: the client has no such request.
+            ResultMissing: an activator has accepted it, and its time has passed.
         """
         job_id, method = request.path_params["id"], request.method.encode()
         job = self._asynchronous.find(job_id, owner)
@@ -73,6 +74,8 @@ class Results:
         if not only_here and method != b"DELETE" and may_be_held(job_id, wall_s):
             # An activator has accepted the request, and this replica may get it at any moment.
             return _waiting(job_id, JobState.WAITING)
+        if not only_here and method != b"DELETE" and is_overdue(job_id, wall_s, self._asynchronous.result_s):
+            raise ResultMissing(job_id)
         gone = "it is unknown, deleted, or its result has expired"
         where = _IN_MEMORY if store is None else ""
         raise NotFound(f"no asynchronous request {job_id:.80}: {gone}{where}")

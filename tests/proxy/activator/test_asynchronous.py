@@ -136,6 +136,37 @@ def test_an_error_of_the_pod_becomes_the_result(activator: RunningActivator) -> 
     assert get(activator, location).status_code == 401
 
 
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        ({"inputs": []}, {}, 400),
+        (v2_body([row(1.0)]), {"x-shoal-callback": "https://example.com/"}, 400),
+        ({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}, {}, 400),
+    ],
+)
+def test_a_request_that_the_pod_rejects_has_its_error_as_the_result_at_the_pod(
+    activator: RunningActivator, body: Any, headers: dict[str, str], status: int
+) -> None:
+    accepted = plain.post(activator.url + PATH, json=body, headers={**ASYNC, **headers}, timeout=PATIENCE_S)
+    assert accepted.status_code == 202
+    with asynchronous_proxy() as proxy:
+        activator.pods(address(proxy), asynchronous=LIMITS)
+        # Clients reach pods alone as soon as one is ready.
+        response = result_of(proxy.url, accepted.headers["location"])
+        assert (response.status_code, response.headers["x-shoal-executed"]) == (status, "no")
+        assert ended(activator, accepted.headers["location"]).content == response.content
+        assert plain.delete(proxy.url + accepted.headers["location"], timeout=PATIENCE_S).status_code == 204
+
+
+def test_a_pod_that_starts_too_late_reports_the_missing_result(activator: RunningActivator) -> None:
+    location = accept(activator, headers={"x-request-timeout-ms": "10"})
+    ended(activator, location)
+    with asynchronous_proxy() as proxy:
+        response = result_of(proxy.url, location)
+    assert (response.status_code, response.headers["x-shoal-executed"]) == (504, "maybe")
+    assert "no replica was ready in time" in response.json()["error"]
+
+
 def test_a_pod_that_rejects_the_request_is_followed_by_another(activator: RunningActivator) -> None:
     location = accept(activator, 2.0)
     with responding(REFUSAL) as (pod, seen), asynchronous_proxy() as proxy:
