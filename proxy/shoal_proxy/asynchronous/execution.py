@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
+from shoal_proxy.asynchronous.interfaces import JobRunner, ResultDelivery
 from shoal_proxy.asynchronous.jobs import Job, JobRequest, JobState, JobTable, has_room, tag_of
 from shoal_proxy.asynchronous.records import encode_request
 from shoal_proxy.batching.pending import PendingRequest
@@ -50,30 +51,6 @@ CLOSE_S: Final = 5.0
 PAUSE_S: Final = 0.05
 """Pause after the scheduler has rejected a job: it is overloaded, or the runtime is not ready."""
 _ID_BYTES: Final = 16
-Respond = Callable[[HttpResponse], None]
-
-
-class JobRunner(Protocol):
-    """The part of `Inference` that runs jobs."""
-
-    def run_job(self, job: Job, respond: Respond) -> PendingRequest | None:
-        """Queue the request of a job; call ``respond`` exactly once."""
-
-    def cancel(self, pending: PendingRequest) -> None:
-        """Cancel the request of a job."""
-
-    def job_error(self, request: JobRequest, error: ProxyError) -> HttpResponse:
-        """Return an error in the format of a job's protocol, which also states whether the model may have run."""
-
-
-class ResultDelivery(Protocol):
-    """Sends results to callback URLs."""
-
-    def check(self, url: str) -> None:
-        """Raise a `ProxyError` if the URL is not allowed."""
-
-    def deliver(self, job_id: str, url: str, response: HttpResponse) -> None:
-        """Send a result, later and as often as necessary."""
 
 
 class AsyncRequests:
