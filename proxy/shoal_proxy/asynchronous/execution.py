@@ -211,11 +211,9 @@ class AsyncRequests:
         if job.state is not JobState.ENDED:
             self._metrics.async_requests[AsyncOutcome.CANCELLED] += 1
         pending = self._pending.pop(job.id, None)
-        self._release(job)
-        self.table.drop(job)
         if pending is not None:
-            self._runner.cancel(pending)
-        self._changed()
+            self._runner.cancel(pending)  # rows that still run stay charged to the client
+        self._forget(job)
         if self.store is not None:
             await self.store.cancel(job.id, job.owner)
 
