@@ -354,13 +354,22 @@ def test_asynchronous_requests_configure_the_proxy_only() -> None:
     assert {"name": "webhook-keys", "mountPath": "/var/run/shoal/webhook-keys", "readOnly": True} in proxy[
         "volumeMounts"
     ]
-    # The held bodies and results are beside the queue's memory.
+    # The held bodies and results are beside the queue's memory, and webhooks that are tried again.
     memory = [int(each["resources"]["limits"]["memory"].removesuffix("Mi")) for each in (proxy, plain)]
-    assert memory[0] - memory[1] == 1024
+    assert memory[0] - memory[1] == 2 * 1024
     assert "envFrom" not in plain
     assert not [name for name in env(plain) if name.startswith("SHOAL_ASYNC_")]
     spec = make_deployment(asked)["spec"]["template"]["spec"]
     assert {"name": "webhook-keys", "secret": {"secretName": "shoal-hooks"}} in spec["volumes"]
+
+
+def test_a_candidate_accepts_and_continues_no_asynchronous_requests() -> None:
+    store = {"uri": "s3://results/cat", "secretName": "shoal-results"}
+    asked = target(with_fields(MINIMAL, asynchronous={"store": store}))
+    candidate = make_proxy(dataclasses.replace(asked, candidate_replicas=1))
+
+    assert not [name for name in env(candidate) if name.startswith("SHOAL_ASYNC_")]
+    assert "envFrom" not in candidate
 
 
 def test_api_keys_are_mounted_in_the_proxy_only_and_required() -> None:
