@@ -18,7 +18,7 @@ from uuid import uuid4
 import uvicorn
 
 from shoal_proxy.asynchronous.delivery import make_webhooks
-from shoal_proxy.asynchronous.execution import AsyncRequests
+from shoal_proxy.asynchronous.opening import open_asynchronous
 from shoal_proxy.asynchronous.peers import PeerResults
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.order import FairShares
@@ -63,15 +63,12 @@ from shoal_schema.interfaces.instances import instance_address
 from shoal_schema.interfaces.protocols import HTTP, expand
 from shoal_schema.interfaces.rollout import MAX_BYTES as ROLLOUT_MAX_BYTES
 from shoal_schema.interfaces.rollout import PATH as ROLLOUT_PATH
-from shoal_schema.process.environment import SettingsError
 from shoal_schema.process.open_files import open_files
 from shoal_schema.resource.traffic import RowChecks as RowChecksMode
 from shoal_schema.version import VERSION
 from shoal_schema.wire.timeouts import TransferTimeouts
 
 if TYPE_CHECKING:
-    from shoal_proxy.asynchronous.recovery import Recovery
-    from shoal_proxy.asynchronous.store import JobStore
     from shoal_proxy.observe.exporting import Exporter
     from shoal_proxy.rpc.port import GrpcPort
 
@@ -267,10 +264,13 @@ class Proxy:
         self._spans = self._exporter()
         self.pages = PublicRoutes(settings, self.link, self.dispatcher, self.metrics, VERSION, self.access_control)
         descriptors = open_files(WANTED_DESCRIPTORS)
-        self.recovery: Recovery | None = None
-        """Continues requests of stopped replicas; None without a store."""
         self.webhooks = make_webhooks(settings, self.metrics)
-        self.asynchronous = self._make_asynchronous()
+        self.asynchronous, self.recovery = open_asynchronous(settings, self.dispatcher, self.metrics, self.inference)
+        if self.asynchronous is not None:
+            self.asynchronous.delivery = self.webhooks
+            self.inference.set_asynchronous(self.asynchronous)
+            peers = None if self.forwarder is None else PeerResults(self.forwarder.replicas)
+            self.pages.results = Results(self.asynchronous, peers)
         self.front_limits, self.admin_limits = make_connection_limits(settings, self.metrics, descriptors, self.unread)
         self.socket = bind(settings.process.listen)
         self.admin_socket = bind(settings.process.admin_listen)
@@ -298,36 +298,6 @@ class Proxy:
         rollout = Rollout(self.settings, self.dispatcher, self.link, self.certificate)
         self.metrics.read_rollout = lambda: (rollout.rows, rollout.failed_rows)
         return rollout
-
-    def _make_asynchronous(self) -> AsyncRequests | None:
-        if not self.settings.has_asynchronous:
-            return None
-        store = self._open_store()
-        made = AsyncRequests(self.settings, self.dispatcher, self.metrics, self.inference, store)
-        if store is not None:
-            from shoal_proxy.asynchronous import recovery  # noqa: PLC0415 (obstore is an extra)
-
-            limits = self.settings.asynchronous
-            self.recovery = recovery.Recovery(
-                store,
-                made,
-                idempotent=self.settings.batching.idempotent,
-                timeout_s=limits.timeout_seconds,
-                result_s=limits.result_seconds,
-            )
-        made.delivery = self.webhooks
-        self.inference.set_asynchronous(made)
-        self.pages.results = Results(made, None if self.forwarder is None else PeerResults(self.forwarder.replicas))
-        return made
-
-    def _open_store(self) -> "JobStore | None":
-        if not (uri := self.settings.async_store.uri):
-            return None
-        try:
-            from shoal_proxy.asynchronous.store import JobStore  # noqa: PLC0415 (obstore is an extra)
-        except ModuleNotFoundError as error:
-            raise SettingsError(f"SHOAL_ASYNC_STORE needs {error.name}: pip install 'shoal[s3]'") from None
-        return JobStore(uri, self.settings.name, f"{self.dispatcher.instance.decode()}.{uuid4().hex[:8]}")
 
     def _exporter(self) -> "Exporter | None":
         tracer = tracer_from(os.environ)

@@ -128,6 +128,10 @@ class Settings(Struct, frozen=True):
                 f"SHOAL_QUEUE_MAX_ROWS must be at least SHOAL_BATCHING_MAX_BATCH_SIZE ({batching.max_batch_size}),"
                 f" not {self.queue_rows}"
             )
+        if self.has_asynchronous and process.graph is not None:
+            raise SettingsError("SHOAL_ASYNC_TIMEOUT_S must be 0 or unset: graphs have no asynchronous requests")
+        if (self.async_store.uri or self.webhooks.allowed_hosts) and not self.has_asynchronous:
+            raise SettingsError("SHOAL_ASYNC_STORE and SHOAL_ASYNC_WEBHOOK_HOSTS need SHOAL_ASYNC_TIMEOUT_S")
         header, jwt = self.access_header, self.access_jwt
         if any((jwt.issuer, jwt.audience, jwt.jwks_url)) and not all((jwt.issuer, jwt.audience, jwt.jwks_url)):
             raise SettingsError(

@@ -76,6 +76,8 @@ NEEDED = {
     "batching.maxDelayMilliseconds": {"batching.policy": "Fixed"},
     "queue.fairShareWeights": {"queue.fairShareHeader": "x-tenant"},
     "access.header.name": {"access.header.keys": "edge"},
+    "asynchronous.store.uri": {"asynchronous.timeoutSeconds": "60"},
+    "asynchronous.webhooks.allowedHosts": {"asynchronous.timeoutSeconds": "60"},
     **dict.fromkeys((name for name in VALUES if name.startswith("access.jwt.")), _JWT),
 }
 """What a field needs beside it."""

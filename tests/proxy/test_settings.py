@@ -204,6 +204,21 @@ def test_a_bad_value_is_named_with_key_range_and_value(variable: str, text: str,
             r"SHOAL_BATCHING_MAX_DELAY_MS must be less than SHOAL_QUEUE_TIMEOUT_MS \(500\), not 500",
             id="a delay beyond the time-out",
         ),
+        pytest.param(
+            {"SHOAL_ASYNC_STORE": "file:///results"},
+            "SHOAL_ASYNC_STORE .* SHOAL_ASYNC_TIMEOUT_S",
+            id="a store of no asynchronous requests",
+        ),
+        pytest.param(
+            {
+                "SHOAL_PROXY_GRAPH": '{"steps": [{"name": "a", "url": "http://m/v2/models/m",'
+                ' "inputs": {"x": "request.x"}}],'
+                ' "outputs": {"z": ["a.z"]}}',
+                "SHOAL_ASYNC_TIMEOUT_S": "60",
+            },
+            "graphs",
+            id="asynchronous requests to a graph",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other_are_rejected(environ: dict[str, str], message: str) -> None:

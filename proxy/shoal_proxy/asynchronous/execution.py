@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
+from shoal_proxy.asynchronous.interfaces import JobRunner, ResultDelivery
 from shoal_proxy.asynchronous.jobs import Job, JobRequest, JobState, JobTable, has_room, tag_of
 from shoal_proxy.asynchronous.records import encode_request
 from shoal_proxy.batching.pending import PendingRequest
@@ -50,30 +51,6 @@ CLOSE_S: Final = 5.0
 PAUSE_S: Final = 0.05
 """Pause after the scheduler has rejected a job: it is overloaded, or the runtime is not ready."""
 _ID_BYTES: Final = 16
-Respond = Callable[[HttpResponse], None]
-
-
-class JobRunner(Protocol):
-    """The part of `Inference` that runs jobs."""
-
-    def run_job(self, job: Job, respond: Respond) -> PendingRequest | None:
-        """Queue the request of a job; call ``respond`` exactly once."""
-
-    def cancel(self, pending: PendingRequest) -> None:
-        """Cancel the request of a job."""
-
-    def job_error(self, request: JobRequest, error: ProxyError) -> HttpResponse:
-        """Return an error in the format of a job's protocol, which also states whether the model may have run."""
-
-
-class ResultDelivery(Protocol):
-    """Sends results to callback URLs."""
-
-    def check(self, url: str) -> None:
-        """Raise a `ProxyError` if the URL is not allowed."""
-
-    def deliver(self, job_id: str, url: str, response: HttpResponse) -> None:
-        """Send a result, later and as often as necessary."""
 
 
 class AsyncRequests:
@@ -208,6 +185,8 @@ class AsyncRequests:
         if not self._leaving and not self.table.accept(job):
             logger.info("event=asynchronous_request_continued id=%s", job.id)
             self._enqueue(job)
+            # One that is past its deadline ends now, and does not run.
+            self.tick(time.monotonic())
 
     async def end_lost(self, job: Job, request: JobRequest, error: ProxyError) -> None:
         """End a job that a stopped process had started, and that may have run."""
@@ -232,11 +211,9 @@ class AsyncRequests:
         if job.state is not JobState.ENDED:
             self._metrics.async_requests[AsyncOutcome.CANCELLED] += 1
         pending = self._pending.pop(job.id, None)
-        self._release(job)
-        self.table.drop(job)
         if pending is not None:
-            self._runner.cancel(pending)
-        self._changed()
+            self._runner.cancel(pending)  # rows that still run stay charged to the client
+        self._forget(job)
         if self.store is not None:
             await self.store.cancel(job.id, job.owner)
 

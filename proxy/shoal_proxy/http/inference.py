@@ -176,6 +176,7 @@ class Inference:
             decoded = self._decode(route, InferCall(head.headers, request.body), signature)
             pending = self._pending(decoded, self._parameters.read(head), signature)
             pending.deadline_s, pending.soft_deadline_s = job.deadline_s, NEVER_S
+            pending.client = job.client
             if span is not None:
                 _note_span(span, pending)
         except Exception as error:

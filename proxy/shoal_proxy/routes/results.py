@@ -54,7 +54,8 @@ class Results:
             NotFound: the client has no such request.
             ResultMissing: an activator has accepted it, and its time has passed.
         """
-        job_id, method = request.path_params["id"], request.method.encode()
+        # The server drops the body of a response to HEAD; a peer's connection would wait for it.
+        job_id, method = request.path_params["id"], b"DELETE" if request.method == "DELETE" else b"GET"
         job = self._asynchronous.find(job_id, owner)
         if job is not None:
             if method == b"DELETE":

@@ -39,6 +39,8 @@ def test_each_replica_fetches_and_deletes_results_of_its_peers() -> None:
             direct, relayed = (plain.get(each.url + location) for each in (holder, last))
             assert relayed.content == direct.content
             assert relayed.headers["content-type"] == direct.headers["content-type"]
+            with plain.Client() as client:
+                assert client.head(last.url + location).headers["content-type"] == direct.headers["content-type"]
             assert plain.delete(last.url + location).status_code == 204
             assert plain.get(holder.url + location).status_code == 404
             assert plain.get(last.url + location).status_code == 404
@@ -87,3 +89,18 @@ def test_a_client_finds_only_its_own_results(tmp_path: Path) -> None:
         running.release()
         assert outputs(result(peer.url, location, headers=alice)) == doubled(4.0)
         assert plain.post(running.url + V2_PATH, json=v2_body([row(1.0)]), headers=alice).status_code == 200
+
+
+def test_rows_of_a_deleted_request_count_until_they_have_run(tmp_path: Path) -> None:
+    settings = guarded(tmp_path / "keys", access_limits__rows_in_flight={"alice": 1})
+    alice = {"x-api-key": ALICE}
+    with asynchronous_proxy(**settings) as running:
+        running.hold()
+        location = accept(running.url, headers=alice)
+        running.until(lambda: running.runtime.running == 1)
+        assert plain.delete(running.url + location, headers=alice).status_code == 204
+        over = plain.post(running.url + V2_PATH, json=v2_body([row(1.0)]), headers={**ASYNC, **alice})
+        assert over.status_code == 429
+        running.release()
+        running.until(lambda: running.proxy.dispatcher.settled)
+        assert outputs(result(running.url, accept(running.url, 2.0, headers=alice), headers=alice)) == doubled(2.0)

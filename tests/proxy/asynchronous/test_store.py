@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 
+from shoal_proxy.asynchronous.jobs import Job, JobRequest
 from shoal_proxy.asynchronous.leases import LEASE_S
+from shoal_proxy.asynchronous.records import encode_request
 from shoal_proxy.asynchronous.recovery import Recovery
 from tests import plain
 from tests.calls import V2_PATH, row, v2_body
@@ -229,6 +232,30 @@ def test_replicas_continue_the_requests_of_a_stopped_one_once_each(tmp_path: Pat
         assert [executed(response) for response in started] == ["maybe"] * len(started)
         assert started
         assert sum(response.status_code == 200 for response in responses) == REQUESTS - len(started)
+
+
+def test_a_request_past_its_deadline_does_not_run_when_it_is_continued(tmp_path: Path) -> None:
+    job_id = "ab" * 16
+    request = JobRequest("v2", {b"content-type": b"application/json"}, orjson.dumps(v2_body([row(7.0)])))
+    job = Job(job_id, request, rows=1, accepted_s=0.0, deadline_s=60.0)
+    with stored_proxy(tmp_path) as running:
+        until_accepting(running)
+        place = tmp_path / "model-double" / "requests" / job_id
+        place.mkdir(parents=True)
+        (place / "stopped.process").write_bytes(encode_request(job, 0.0))  # in 1970
+        running.call(recovery_of(running).continue_requests, time.monotonic())
+        assert result(running.url, f"/v2/models/double/results/{job_id}").status_code == 504
+        assert not runs(running)
+
+
+def test_an_object_that_is_no_record_is_removed(tmp_path: Path) -> None:
+    with stored_proxy(tmp_path) as running:
+        until_accepting(running)
+        place = tmp_path / "model-double" / "requests" / ("ab" * 16)
+        place.mkdir(parents=True)
+        (place / "stopped.process").write_bytes(b"no record")
+        running.call(recovery_of(running).continue_requests, time.monotonic())
+        assert not (place / "stopped.process").exists()
 
 
 def test_a_drained_replica_leaves_waiting_requests_to_others(tmp_path: Path) -> None:
