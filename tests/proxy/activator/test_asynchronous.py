@@ -333,7 +333,9 @@ def test_a_draining_activator_waits_for_the_hand_over(activator: RunningActivato
     location = accept(activator, 6.0)
     activator.process.terminate()
     with asynchronous_proxy() as proxy:
-        activator.pods(address(proxy), asynchronous=LIMITS)
+        # Its admin port closes with the process, as soon as the pod has the request.
+        pods = (address(proxy),)
+        activator.operator.publish(ActivatorService(NAME, activator.port, addresses=pods, asynchronous=LIMITS))
         assert outputs(result_of(proxy.url, location)) == doubled(6.0)
         activator.process.wait(PATIENCE_S)
 
