@@ -76,6 +76,16 @@ def test_requests_starts_and_results_are_kept_below_the_prefix(uri: str) -> None
     asyncio.run(use())
 
 
+def test_a_store_without_conditional_writes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3() as cloud:
+        cloud.fill("jobs", {})
+        for name, value in cloud.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
+        with pytest.raises(StoreUnavailable):
+            asyncio.run(JobStore("s3://jobs", "cat", "pod-1.a").check())
+
+
 def test_a_store_that_does_not_respond_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}",

@@ -195,7 +195,7 @@ def _translated() -> Iterator[None]:
     """Raise errors of obstore as `StoreUnavailable`, without their details, which may hold credentials."""
     try:
         yield
-    except exceptions.BaseError as error:
+    except (exceptions.BaseError, NotImplementedError) as error:
         raise StoreUnavailable(f"the store of asynchronous requests failed: {type(error).__name__}") from error
     except OSError as error:
         raise StoreUnavailable(f"the store of asynchronous requests failed: {error.strerror or error}") from error

@@ -248,6 +248,21 @@ def test_a_request_past_its_deadline_does_not_run_when_it_is_continued(tmp_path:
         assert not runs(running)
 
 
+def test_a_request_whose_result_was_written_before_a_kill_is_removed(tmp_path: Path) -> None:
+    with stored_proxy(tmp_path) as running:
+        until_accepting(running)
+        location = accept(running.url, 5.0)
+        before = result(running.url, location)
+        running.until(lambda: requests_of(running).settled)
+        place = tmp_path / "model-double" / "requests" / location.rpartition("/")[2]
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "stopped.process").write_bytes(b"any")
+        running.call(recovery_of(running).continue_requests, time.monotonic())
+        assert not (place / "stopped.process").exists()
+        assert plain.get(running.url + location).content == before.content
+        assert runs(running)[5.0] == 1
+
+
 def test_an_object_that_is_no_record_is_removed(tmp_path: Path) -> None:
     with stored_proxy(tmp_path) as running:
         until_accepting(running)
