@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec import structs
+
 from shoal_operator.manifests.environment import (
     ADMIN_PORT,
     CA_DIR,
@@ -32,6 +34,7 @@ from shoal_operator.manifests.target import Target
 from shoal_schema.fields.declaring import Json, Process, as_json
 from shoal_schema.interfaces.stay import DEFAULT_S
 from shoal_schema.process.settings.log import LOG_FORMAT, LogForm
+from shoal_schema.resource.asynchronous import AsynchronousSpec
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.passthrough import ImagePullPolicy
 from shoal_schema.resource.service import InferenceServiceSpec
@@ -110,16 +113,18 @@ def make_proxy(target: Target) -> Json:
         *_log_format(target),
         *(variable(name, path) for name, path in tls_files.items()),
         *([variable("SHOAL_PROXY_API_KEYS", KEYS_DIR)] if keys_secret(target.spec) else ()),
-        *([variable("SHOAL_PROXY_WEBHOOK_KEYS", WEBHOOK_KEYS_DIR)] if webhook_secret(target.spec) else ()),
+        *([variable("SHOAL_PROXY_WEBHOOK_KEYS", WEBHOOK_KEYS_DIR)] if webhook_secret(target) else ()),
     ]
+    asynchronous = asynchronous_of(target)
+    spec = structs.replace(target.spec, asynchronous=asynchronous)
     kept = [each for each in fixed if target.graph and each["name"] in _OF_GRAPH]
     # Limits too: a quota on limits rejects pods without them.
     # The queue's bytes exist in several copies at once.
-    held_bytes = target.spec.asynchronous.max_bytes if target.spec.asynchronous else 0
-    if webhook_secret(target.spec):
+    held_bytes = asynchronous.max_bytes if asynchronous else 0
+    if webhook_secret(target):
         held_bytes *= 2  # a webhook that is tried again may outlive its result
     memory_mi = _PROXY_BASE_MI - (-(_COPIES_OF_QUEUE * target.spec.queue.max_bytes + held_bytes) // _MI)
-    store = target.spec.asynchronous.store if target.spec.asynchronous else None
+    store = asynchronous.store if asynchronous else None
     credentials = store.secret_name if store else None
     grpc = [] if proxy.grpc_port is None else [_port("grpc", proxy.grpc_port)]
     resources = {"requests": _PROXY_REQUESTS, "limits": {"cpu": _PROXY_CPUS, "memory": f"{memory_mi}Mi"}}
@@ -129,7 +134,7 @@ def make_proxy(target: Target) -> Json:
         "image": proxy.image or target.defaults.proxy_image,
         **_pull_policy(proxy.image_pull_policy),
         "ports": [_port(target.scheme, HTTP_PORT), _port("admin", ADMIN_PORT), *grpc],
-        "env": _merged(fixed, spec_variables(target.spec, Process.PROXY), as_json(proxy.env), kept),
+        "env": _merged(fixed, spec_variables(spec, Process.PROXY), as_json(proxy.env), kept),
         **({"envFrom": [{"secretRef": {"name": credentials}}]} if credentials else {}),
         "resources": as_json(proxy.resources) if proxy.resources else resources,
         "startupProbe": _STARTUP_PROBE,
@@ -142,7 +147,7 @@ def make_proxy(target: Target) -> Json:
             _mount("tmp", "/tmp"),
             *({**_mount(each["name"], tls_dirs[each["name"]]), "readOnly": True} for each in tls_volumes(target)),
             *([{**_mount(API_KEYS, KEYS_DIR), "readOnly": True}] if keys_secret(target.spec) else ()),
-            *([{**_mount(WEBHOOK_KEYS, WEBHOOK_KEYS_DIR), "readOnly": True}] if webhook_secret(target.spec) else ()),
+            *([{**_mount(WEBHOOK_KEYS, WEBHOOK_KEYS_DIR), "readOnly": True}] if webhook_secret(target) else ()),
             *proxy.volume_mounts,
         ],
     }
@@ -161,9 +166,18 @@ def keys_secret(spec: InferenceServiceSpec) -> str | None:
     return spec.access.api_keys.secret_name if spec.access and spec.access.api_keys else None
 
 
-def webhook_secret(spec: InferenceServiceSpec) -> str | None:
+def asynchronous_of(target: Target) -> AsynchronousSpec | None:
+    """Return how pods accept asynchronous requests.
+
+    A candidate gets requests from stable pods only, and must not continue those of a stable pod that has stopped.
+    """
+    return None if target.is_candidate else target.spec.asynchronous
+
+
+def webhook_secret(target: Target) -> str | None:
     """Return the name of the Secret with the keys that sign webhooks, or None."""
-    return spec.asynchronous.webhooks.secret_name if spec.asynchronous and spec.asynchronous.webhooks else None
+    asynchronous = asynchronous_of(target)
+    return asynchronous.webhooks.secret_name if asynchronous and asynchronous.webhooks else None
 
 
 def make_runtime(target: Target) -> Json:

@@ -172,7 +172,7 @@ def make_volumes(target: Target) -> list[Json]:
     secret = keys_secret(target.spec)
     # Required: without the keys a proxy would admit no client, so the pod waits for the Secret.
     keys = [{"name": API_KEYS, "secret": {"secretName": secret}}] if secret else []
-    signing = webhook_secret(target.spec)
+    signing = webhook_secret(target)
     webhook_keys = [{"name": WEBHOOK_KEYS, "secret": {"secretName": signing}}] if signing else []
     ours = [
         *of_runtime,

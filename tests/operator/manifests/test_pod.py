@@ -363,6 +363,15 @@ def test_asynchronous_requests_configure_the_proxy_only() -> None:
     assert {"name": "webhook-keys", "secret": {"secretName": "shoal-hooks"}} in spec["volumes"]
 
 
+def test_a_candidate_accepts_and_continues_no_asynchronous_requests() -> None:
+    store = {"uri": "s3://results/cat", "secretName": "shoal-results"}
+    asked = target(with_fields(MINIMAL, asynchronous={"store": store}))
+    candidate = make_proxy(dataclasses.replace(asked, candidate_replicas=1))
+
+    assert not [name for name in env(candidate) if name.startswith("SHOAL_ASYNC_")]
+    assert "envFrom" not in candidate
+
+
 def test_api_keys_are_mounted_in_the_proxy_only_and_required() -> None:
     asked = target(with_fields(MINIMAL, access={"apiKeys": {"secretName": "callers"}}))
     spec = make_deployment(asked)["spec"]["template"]["spec"]
