@@ -14,7 +14,7 @@ _MAX_TIMEOUT_S = 604_800
 _LABEL, _LAST = "[a-z0-9]([-a-z0-9]*[a-z0-9])?", "[a-z]([-a-z0-9]*[a-z0-9])?"
 _BYTE = "(0|[1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])"
 WEBHOOK_HOST = (
-    rf"^(\*(\.{_LABEL})+\.{_LAST}|(http://)?(({_LABEL}\.)*{_LAST}|({_BYTE}\.){{3}}{_BYTE}|\[[0-9a-f:.]+\]))"
+    rf"^(\*(\.{_LABEL})+\.{_LAST}|(http://)?(({_LABEL}\.)*{_LAST}|({_BYTE}\.){{3}}{_BYTE}|\[[0-9a-f]*:[0-9a-f:.]*\]))"
     r"(:[1-9][0-9]{0,4})?\Z"
 )
 """A host, a wildcard, or ``http://`` and a host, with an optional port."""

@@ -1,5 +1,6 @@
 """URLs and addresses that webhooks may be sent to: what a hostile client can write, and what DNS can return."""
 
+import re
 from contextlib import suppress
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from shoal_proxy.asynchronous.callbacks import (
     refusal,
 )
 from shoal_proxy.errors import InvalidRequest
+from shoal_schema.resource.asynchronous import WEBHOOK_HOST
 
 LISTED = ListedHosts((
     "hooks.example.com", "*.example.org", "alt.example.com:8443", "http://receiver.shop.svc", "10.1.2.3",
@@ -126,6 +128,29 @@ MALFORMED = (
 def test_a_malformed_entry_of_the_list_is_rejected(entry: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (addresses of the standard library raise it too)
         parse_listed_host(entry)
+
+
+LISTABLE = (
+    "receiver", "hooks.example.com", "hooks.example.com:8443", "*.example.org", "*.a.example.org:444", "10.1.2.3",
+    "http://receiver.shop.svc", "http://receiver:9000", "http://127.0.0.1:9000", "[fd00::1]", "http://[::1]:9000",
+    "xn--bcher-kva.example",
+)  # fmt: skip
+
+
+def test_the_field_accepts_the_same_entries_but_for_ports_beyond_the_last() -> None:
+    for entry in LISTABLE:
+        assert re.search(WEBHOOK_HOST, entry)
+        assert parse_listed_host(entry)
+    assert [entry for entry in MALFORMED if re.search(WEBHOOK_HOST, entry)] == ["a.example.com:65536"]
+
+
+@given(st.from_regex(WEBHOOK_HOST))
+def test_what_the_field_accepts_is_an_entry_or_clearly_malformed(entry: str) -> None:
+    with suppress(ValueError):
+        listed = parse_listed_host(entry)
+        assert listed.host in entry or ":" in listed.host
+        assert listed.wildcard == entry.startswith("*.")
+        assert listed.scheme == ("http" if entry.startswith("http://") else "https")
 
 
 def test_the_header_host_has_the_port_unless_it_is_the_schemes() -> None:
