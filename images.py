@@ -35,7 +35,7 @@ class Image:
 IMAGES: Mapping[str, Image] = {
     "operator": Image("operator", "operator", 120, compiled=False),
     # Of these tokens (cryptography) take 18 MB and gRPC 19 MB.
-    "proxy": Image("proxy", "proxy,grpc,jwt,tracing", 125),
+    "proxy": Image("proxy", "proxy,grpc,jwt,s3,tracing", 140),
     "runtime": Image("runtime", "runtime,stores,batch", None, system_packages="libgomp1"),
     "runtime-light": Image("runtime", "runtime-light,trees,onnx,stores", 550, system_packages="libgomp1"),
 }

@@ -2,7 +2,7 @@
 
 import httpx
 
-from e2e.clients import EXPECTED, background_clients, predict
+from e2e.clients import EXPECTED, ROW, background_clients, predict
 from e2e.clusters.cluster import OPERATOR, Cluster
 from e2e.waiting import eventually
 
@@ -68,6 +68,30 @@ def _another_pod_serves(cluster: Cluster, before: set[str]) -> bool:
     slices = [each["metadata"]["name"] for each in cluster.get("endpointslices")]
     ready = cluster.condition("adder").get("reason") == "Ready"
     return ready and bool(pods) and not pods & before and "adder" not in slices
+
+
+def test_asynchronous_request_at_zero_is_accepted_at_once_and_its_result_is_never_unknown(namespace: Cluster) -> None:
+    scaling = {"minReplicas": 0, "maxReplicas": 1, "scaleToZeroDelaySeconds": 3600}
+    namespace.apply(scaling=scaling, rollout={"drainDelaySeconds": 2}, asynchronous={"timeoutSeconds": 600})
+    namespace.until_ready()
+    namespace.kubectl("scale", "infsvc", "adder", "--replicas=0")
+    eventually(lambda: is_scaled_to_zero(namespace), lambda: explain(namespace))
+
+    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, len(ROW)], "data": ROW}]}
+    headers = {"prefer": "respond-async"}
+    accepted = httpx.post(f"{namespace.address()}/v2/models/adder/infer", json=body, headers=headers, timeout=20)
+    assert accepted.status_code == 202
+    seen = []
+
+    def has_result() -> bool:
+        response = httpx.get(namespace.address() + accepted.headers["location"], timeout=20)
+        seen.append(response.status_code)
+        return response.status_code != 202
+
+    eventually(has_result, lambda: explain(namespace), within_s=START_S)
+    assert set(seen[:-1]) <= {202}
+    result = httpx.get(namespace.address() + accepted.headers["location"], timeout=20)
+    assert result.json()["outputs"][0]["data"] == EXPECTED
 
 
 def test_killing_the_operator_at_zero_loses_no_request(namespace: Cluster, cluster: Cluster) -> None:

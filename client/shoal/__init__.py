@@ -24,12 +24,15 @@ from shoal_schema.wire.row_errors import RowError
 
 if TYPE_CHECKING:
     from shoal.client import AsyncClient, Client
+    from shoal.jobs import AsyncJob, Job
     from shoal.wire.signature import Signature, Tensor
 else:
     # Imported on first use: the help, completion and Ctrl-C of the command do not wait for numpy and httpx.
     _HOMES = {
         "AsyncClient": "shoal.client",
+        "AsyncJob": "shoal.jobs",
         "Client": "shoal.client",
+        "Job": "shoal.jobs",
         "Signature": "shoal.wire.signature",
         "Tensor": "shoal.wire.signature",
     }
@@ -47,10 +50,12 @@ else:
 
 __all__ = [
     "AsyncClient",
+    "AsyncJob",
     "Client",
     "ConnectionFailed",
     "DeadlineExceeded",
     "InvalidInput",
+    "Job",
     "NotAllowed",
     "NotFound",
     "Overloaded",

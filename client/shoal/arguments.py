@@ -83,6 +83,7 @@ examples:
   shoal predict http://127.0.0.1:8080 picture.jpg
   shoal predict --text 'a small fish among many'
   shoal predict --data '{"a": [1, 2], "b": [3, 4]}' --json
+  shoal predict picture.jpg --async --wait 600
 
 FILE holds one item: .npy an array, .npz arrays for several inputs, .json a JSON value; any other file is
 sent as bytes. - reads standard input. A single argument is FILE, unless --text or --data has the item.
@@ -273,13 +274,17 @@ def _single_argument_is_item(context: Context) -> None:
         context.set_parameter_source("file", ParameterSource.COMMANDLINE)
 
 
-PREDICT_RULES = [_single_argument_is_item, exactly_one("file", "text", "data"), KEY_NEEDS_CERTIFICATE]
+NEEDS_ASYNC = [only(name, lambda given: given.later, "it needs --async") for name in ("callback", "wait")]
+PREDICT_RULES = [_single_argument_is_item, exactly_one("file", "text", "data"), *NEEDS_ASYNC, KEY_NEEDS_CERTIFICATE]
 
 
 @command(cls=Command, rules=PREDICT_RULES, epilog=PREDICT_EXAMPLES)
 @SERVER
 @argument("file", type=PATH, required=False, help="file with the item; see below")
 @ITEM
+@option("--async", "later", is_flag=True, help="send an asynchronous request, and print the path of its result")
+@option("--callback", metavar="URL", help="with --async: URL to which the server sends the result")
+@option("--wait", type=DAY_S, help="with --async: wait for the result, at most this time in seconds")
 @option("--json", is_flag=True, help="print the result as JSON")
 def predict(**options: Any) -> int:
     """Send one item to a server and print the result."""

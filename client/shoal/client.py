@@ -15,13 +15,14 @@ from shoal.deadline import bounded, within
 from shoal.errors import ConnectionFailed, DeadlineExceeded, ShoalError
 from shoal.exchange import Verify, base_url, base_urls, mapped_errors, request_of, response_of, too_late, trust
 from shoal.files import plain
+from shoal.jobs import AsyncJob, Job
 from shoal.keys import shown
 from shoal.pool import Addresses, ConnectionPool
 from shoal.progress import Progress, Report, reporting
 from shoal.wire.items import Items
 from shoal.wire.messages import Request, Response
 from shoal.wire.portions import MAX_IN_FLIGHT, Portion, Portions, Times
-from shoal.wire.session import CallOptions, Conversation, Pause, Session, StepResult
+from shoal.wire.session import CallOptions, Conversation, JobOptions, Pause, Session, StepResult
 from shoal.wire.signature import Signature
 
 Result = TypeVar("Result")
@@ -135,6 +136,42 @@ class Client:
         with reporting(progress) as report:
             self._send_all(portions, options, report)
         return portions.result()
+
+    def submit(
+        self,
+        item: Any,
+        *,
+        within_s: float | None = None,
+        callback: str | None = None,
+        timeout_s: float | None = None,
+        request_id: str | None = None,
+        retries: int | None = None,
+    ) -> Job:
+        """Send one item as an asynchronous request, and return at once.
+
+        Args:
+            item: as for :meth:`predict`.
+            within_s: time (s) for the model to run it; by default, and at most, the service's
+                ``asynchronous.timeoutSeconds``.
+            callback: URL to which the server sends the result; its host must be one of the service's
+                ``asynchronous.webhooks.allowedHosts``.
+            timeout_s: time for the server to accept the request (s).
+            request_id: as for :meth:`predict`.
+            retries: as for :meth:`predict`.
+
+        Returns:
+            The request, whose result can be fetched later, also by another process (:meth:`job`).
+
+        Raises:
+            ShoalError: the request was not accepted; ``InvalidInput`` if the service accepts no asynchronous requests.
+        """
+        options = self._options.override(timeout_s=timeout_s, request_id=request_id or uuid4().hex, retries=retries)
+        job_id = self._run(self._session.submit(item, options, JobOptions(within_s, callback)), options.timeout_s)
+        return self.job(job_id)
+
+    def job(self, job_id: str) -> Job:
+        """Return an asynchronous request by its id, or by the location of its result."""
+        return Job(job_id.rpartition("/")[2], self._session, self._options, self._run)
 
     def signature(self) -> Signature:
         """Request the model's inputs and outputs."""
@@ -263,6 +300,25 @@ class AsyncClient:
         with reporting(progress) as report:
             await self._send_all(portions, options, report)
         return portions.result()
+
+    async def submit(
+        self,
+        item: Any,
+        *,
+        within_s: float | None = None,
+        callback: str | None = None,
+        timeout_s: float | None = None,
+        request_id: str | None = None,
+        retries: int | None = None,
+    ) -> AsyncJob:
+        """Send one item as an asynchronous request: see :meth:`Client.submit`."""
+        options = self._options.override(timeout_s=timeout_s, request_id=request_id or uuid4().hex, retries=retries)
+        job_id = await self._run(self._session.submit(item, options, JobOptions(within_s, callback)), options.timeout_s)
+        return self.job(job_id)
+
+    def job(self, job_id: str) -> AsyncJob:
+        """Return an asynchronous request by its id: see :meth:`Client.job`."""
+        return AsyncJob(job_id.rpartition("/")[2], self._session, self._options, self._run)
 
     async def signature(self) -> Signature:
         """Request the model's inputs and outputs."""

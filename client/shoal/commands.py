@@ -31,6 +31,7 @@ from shoal.serving.graph_drawing import draw_graph
 from shoal.serving.inspection import report_text, with_requests
 from shoal.serving.precision_table import precision_text, with_names
 from shoal.targets import ServePlan, files_beside, make_plan, named_target, plan_services
+from shoal.wire.messages import result_path
 from shoal_schema.resource.locations import shown
 
 ADMIN_PORT = 8079
@@ -40,12 +41,31 @@ REQUIRES_KEYS = "access.apiKeys"
 
 
 def predict(options: SimpleNamespace) -> int:
-    """Send one item and print the result."""
+    """Send one item and print the result, or the location of an asynchronous one."""
     item = given_item(options, options.file)
     with _client(options, "predict") as client:
+        if options.later:
+            return _submit(client, item, options)
         outputs = [output.name for output in client.signature().outputs]
         result = client.predict(item)
     print(json_text(result) if options.json else _with_headline(result_text(result, outputs)))
+    return 0
+
+
+def _submit(client: Client, item: Any, options: SimpleNamespace) -> int:
+    """Send an asynchronous request; print where its result will be, or with ``--wait`` the result."""
+    signature = client.signature()
+    job = client.submit(item, within_s=options.wait, callback=options.callback)
+    if options.wait is None:
+        location = result_path(signature.name, job.id)
+        print(json_text({"id": job.id, "location": location}) if options.json else location)
+        return 0
+    result = job.result(options.wait)
+    print(
+        json_text(result)
+        if options.json
+        else _with_headline(result_text(result, [output.name for output in signature.outputs]))
+    )
     return 0
 
 

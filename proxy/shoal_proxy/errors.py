@@ -6,6 +6,7 @@
       Forbidden                 403      forbidden
       NotFound                  404      invalid
       RequestTimeout            408      invalid
+      Conflict                  409      invalid
       BodyTooLarge              413      body_too_large
         PaddingTooLarge         413      body_too_large
       UnsupportedMediaType      415      invalid
@@ -18,6 +19,8 @@
       ModelFailed               500      -
         BatchTooLarge           500      -
       IssuerUnavailable         503      unauthenticated
+      WebhooksUnavailable       503      -
+      StoreUnavailable          503      -
       Overloaded                503      queue_rows, queue_bytes, late, connections
       Draining                  503      draining
       RuntimeUnavailable        503      runtime_away
@@ -25,6 +28,7 @@
           UnknownHost           503      runtime_away
         RuntimeLost             503      runtime_away
       DeadlineExceeded          504      deadline
+        ResultMissing           504      deadline
       StepFailed                the step's own
 
 Each has the status of its HTTP response; the codecs encode it in the client's protocol. ``may_have_run`` states that
@@ -86,6 +90,13 @@ class RequestTimeout(ProxyError):
     """The request was not received completely in time."""
 
     status = 408
+    reason = RejectionReason.INVALID
+
+
+class Conflict(ProxyError):
+    """The id of an asynchronous request is in use."""
+
+    status = 409
     reason = RejectionReason.INVALID
 
 
@@ -184,6 +195,20 @@ class IssuerUnavailable(ProxyError):
     retry_after_s = 1
 
 
+class WebhooksUnavailable(ProxyError):
+    """The keys that sign webhooks have not been read yet."""
+
+    status = 503
+    retry_after_s = 1
+
+
+class StoreUnavailable(ProxyError):
+    """The store of asynchronous requests failed."""
+
+    status = 503
+    retry_after_s = 1
+
+
 class Draining(ProxyError):
     """This replica is draining."""
 
@@ -229,6 +254,18 @@ class DeadlineExceeded(ProxyError):
 
     status = 504
     reason = RejectionReason.DEADLINE
+
+
+class ResultMissing(DeadlineExceeded):
+    """The time for an asynchronous request has passed, and its result is nowhere."""
+
+    may_have_run = True
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(
+            f"the time for the asynchronous request {job_id} has passed, and no replica has its result: no replica was"
+            " ready in time, or the result was lost or deleted"
+        )
 
 
 class StepFailed(ProxyError):

@@ -17,6 +17,9 @@ from uuid import uuid4
 
 import uvicorn
 
+from shoal_proxy.asynchronous.delivery import make_webhooks
+from shoal_proxy.asynchronous.opening import open_asynchronous
+from shoal_proxy.asynchronous.peers import PeerResults
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.order import FairShares
 from shoal_proxy.batching.pending import NEVER_S
@@ -52,6 +55,7 @@ from shoal_proxy.observe.tracer import tracer_from
 from shoal_proxy.rollout.rollout import Rollout
 from shoal_proxy.routes.admin import COMPILED, Admin
 from shoal_proxy.routes.app import PublicRoutes, make_app
+from shoal_proxy.routes.results import Results
 from shoal_proxy.settings import Settings
 from shoal_schema.fields.addresses import Address
 from shoal_schema.interfaces import metrics as declared
@@ -76,6 +80,8 @@ ADMIN_REQUEST_S = 10.0
 """Longest time for a head, and for a body below the minimum rate, on the admin port."""
 
 WATCH_AGAIN_S = 5.0
+WEBHOOKS_S = 5.0
+"""Time after the drain for the first tries of webhooks."""
 _GRACE_S = 1.0
 """Time after the drain's timeout for error responses to reach gRPC clients."""
 
@@ -258,6 +264,13 @@ class Proxy:
         self._spans = self._exporter()
         self.pages = PublicRoutes(settings, self.link, self.dispatcher, self.metrics, VERSION, self.access_control)
         descriptors = open_files(WANTED_DESCRIPTORS)
+        self.webhooks = make_webhooks(settings, self.metrics)
+        self.asynchronous, self.recovery = open_asynchronous(settings, self.dispatcher, self.metrics, self.inference)
+        if self.asynchronous is not None:
+            self.asynchronous.delivery = self.webhooks
+            self.inference.set_asynchronous(self.asynchronous)
+            peers = None if self.forwarder is None else PeerResults(self.forwarder.replicas)
+            self.pages.results = Results(self.asynchronous, peers)
         self.front_limits, self.admin_limits = make_connection_limits(settings, self.metrics, descriptors, self.unread)
         self.socket = bind(settings.process.listen)
         self.admin_socket = bind(settings.process.admin_listen)
@@ -275,6 +288,8 @@ class Proxy:
         self._drained = asyncio.Event()
         self._settled = asyncio.Event()
         self.dispatcher.on_settled = self._settled.set
+        if self.asynchronous is not None:
+            self.asynchronous.on_settled = self._settled.set
         self._read_metrics()
 
     def _make_rollout(self) -> Rollout | None:
@@ -326,6 +341,8 @@ class Proxy:
         await self._leave.wait()
         self.link.started.set()  # releases readiness requests that wait for the start
         await self._leave_service(front, front_task)
+        if self.webhooks is not None:
+            await self.webhooks.finish(WEBHOOKS_S)
         watch.cancel()
         self.link.close()
         if self.forwarder is not None:
@@ -333,6 +350,8 @@ class Proxy:
         if self.rollout is not None:
             self.rollout.close()
         self.dispatcher.close()
+        if self.webhooks is not None:
+            await self.webhooks.close()
         self._drained.set()
         if self._spans is not None:
             # The exporter may wait for its collector.
@@ -344,7 +363,10 @@ class Proxy:
     async def _watch(self) -> None:
         """Run all watchers: of the runtime and, if configured, of peers, keys and the certificate."""
         async with asyncio.TaskGroup() as group:
-            for each in (self.link, self.forwarder, self.rollout, self.certificate, *self._watched):
+            for each in (
+                self.link, self.forwarder, self.rollout, self.certificate, self.asynchronous, self.recovery,
+                self.webhooks, *self._watched,
+            ):  # fmt: skip
                 if each is not None:
                     group.create_task(keep_watching(each))
 
@@ -398,6 +420,8 @@ class Proxy:
             async with asyncio.timeout(max(0.0, self.settings.rollout.drain_delay_seconds - delayed_s)):
                 await self._hurry.wait()
         self._enter(ProxyPhase.DRAINING)
+        if self.asynchronous is not None:
+            self.asynchronous.leave()
         front.leave()
         others = [front_task]
         if self.grpc is not None:
@@ -407,15 +431,19 @@ class Proxy:
             async with asyncio.timeout(self.settings.rollout.drain_timeout_seconds):
                 # Shielded from the timeout, after which remaining requests fail below.
                 await asyncio.shield(front_task)
-                while not self.dispatcher.settled:
+                while not (self.dispatcher.settled and (self.asynchronous is None or self.asynchronous.settled)):
                     self._settled.clear()
                     await self._settled.wait()
         except TimeoutError:
             logger.warning("event=drain_timed_out rows=%d", self.scheduler.queue.rows)
+            if self.asynchronous is not None:
+                self.asynchronous.stop()
             self.dispatcher.reject_waiting(Draining("this replica stopped before the result was ready"))
             # uvicorn stops waiting for connections.
             front.force_exit = True
         await asyncio.gather(*others, return_exceptions=True)
+        if self.asynchronous is not None:
+            await self.asynchronous.close()
         self._enter(ProxyPhase.STOPPED)
 
     def _enter(self, phase: ProxyPhase) -> None:
@@ -446,6 +474,17 @@ class Proxy:
             declared.EXPECTED_WAIT_SECONDS: lambda: expected_wait_s(scheduler, time.monotonic()),
             declared.DRAINING: lambda: self.dispatcher.phase is not ProxyPhase.SERVING,
         }
+        if self.asynchronous is not None:
+            jobs = self.asynchronous.table
+            self.metrics.read |= {
+                declared.ASYNC_WAITING: lambda: jobs.waiting,
+                declared.ASYNC_WAITING_ROWS: lambda: jobs.waiting_rows,
+                declared.ASYNC_HELD: lambda: len(jobs),
+                declared.ASYNC_BYTES: lambda: jobs.held_bytes,
+            }
+        if self.webhooks is not None:
+            deliveries = self.webhooks.queue
+            self.metrics.read[declared.WEBHOOKS_HELD] = lambda: deliveries.held
         if checks is not None:
             self.metrics.read |= {
                 declared.ROWS_CHECKED: lambda: checks.checked_rows,

@@ -15,6 +15,7 @@ from shoal_schema.process.settings.log import LogSettings
 from shoal_schema.process.settings.model import Metadata
 from shoal_schema.process.settings.proxy import ProxyProcess
 from shoal_schema.resource.access import GatewayHeaderSpec, JwtSpec, LimitsSpec
+from shoal_schema.resource.asynchronous import AsynchronousSpec, AsyncStoreSpec, WebhooksSpec
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.proxy import CorsSpec, ProxySpec
 from shoal_schema.resource.rollout import RolloutSpec
@@ -31,6 +32,9 @@ class Settings(Struct, frozen=True):
     proxy_cors: CorsSpec = field(default_factory=CorsSpec)
     batching: BatchingSpec = field(default_factory=BatchingSpec)
     queue: QueueSpec = field(default_factory=QueueSpec)
+    asynchronous: AsynchronousSpec = field(default_factory=lambda: AsynchronousSpec(timeout_seconds=0))
+    async_store: AsyncStoreSpec = field(default_factory=lambda: AsyncStoreSpec(uri=""))
+    webhooks: WebhooksSpec = field(default_factory=lambda: WebhooksSpec(allowed_hosts=()))
     rollout: RolloutSpec = field(default_factory=RolloutSpec)
     access_header: GatewayHeaderSpec = field(default_factory=lambda: GatewayHeaderSpec("", ()))
     access_jwt: JwtSpec = field(default_factory=lambda: JwtSpec("", "", ""))
@@ -51,6 +55,11 @@ class Settings(Struct, frozen=True):
     def queue_rows(self) -> int:
         """The maximum number of rows in the queue."""
         return queue_rows(self.queue, self.batching)
+
+    @property
+    def has_asynchronous(self) -> bool:
+        """Whether clients may send asynchronous requests."""
+        return self.asynchronous.timeout_seconds > 0
 
     @property
     def has_access_control(self) -> bool:
@@ -119,6 +128,10 @@ class Settings(Struct, frozen=True):
                 f"SHOAL_QUEUE_MAX_ROWS must be at least SHOAL_BATCHING_MAX_BATCH_SIZE ({batching.max_batch_size}),"
                 f" not {self.queue_rows}"
             )
+        if self.has_asynchronous and process.graph is not None:
+            raise SettingsError("SHOAL_ASYNC_TIMEOUT_S must be 0 or unset: graphs have no asynchronous requests")
+        if (self.async_store.uri or self.webhooks.allowed_hosts) and not self.has_asynchronous:
+            raise SettingsError("SHOAL_ASYNC_STORE and SHOAL_ASYNC_WEBHOOK_HOSTS need SHOAL_ASYNC_TIMEOUT_S")
         header, jwt = self.access_header, self.access_jwt
         if any((jwt.issuer, jwt.audience, jwt.jwks_url)) and not all((jwt.issuer, jwt.audience, jwt.jwks_url)):
             raise SettingsError(

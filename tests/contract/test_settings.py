@@ -53,6 +53,12 @@ VALUES = {
     "queue.priorityAgeingMilliseconds": "5",
     "queue.fairShareHeader": "x-tenant",
     "queue.fairShareWeights": '{"acme": 3}',
+    "asynchronous.timeoutSeconds": "600",
+    "asynchronous.resultSeconds": "60",
+    "asynchronous.maxRequests": "10",
+    "asynchronous.maxBytes": "65536",
+    "asynchronous.store.uri": "file:///var/results",
+    "asynchronous.webhooks.allowedHosts": "*.example.com",
     "rollout.drainDelaySeconds": "7",
     "rollout.drainTimeoutSeconds": "8",
     "access.header.name": "x-consumer",
@@ -70,6 +76,8 @@ NEEDED = {
     "batching.maxDelayMilliseconds": {"batching.policy": "Fixed"},
     "queue.fairShareWeights": {"queue.fairShareHeader": "x-tenant"},
     "access.header.name": {"access.header.keys": "edge"},
+    "asynchronous.store.uri": {"asynchronous.timeoutSeconds": "60"},
+    "asynchronous.webhooks.allowedHosts": {"asynchronous.timeoutSeconds": "60"},
     **dict.fromkeys((name for name in VALUES if name.startswith("access.jwt.")), _JWT),
 }
 """What a field needs beside it."""

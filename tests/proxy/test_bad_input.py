@@ -167,7 +167,7 @@ def test_a_chunked_body_over_the_limit_is_stopped() -> None:
 
 
 def test_bodies_being_read_count_against_the_byte_bound() -> None:
-    with running_proxy(max_bytes=4096) as running:
+    with running_proxy(queue__max_bytes=4096) as running:
         head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 3000\r\n\r\n" % V2_PATH.encode()
         with RawConnection(running.address) as slow, RawConnection(running.address) as second:
             slow.send(head, b"{" * 2000)

@@ -34,7 +34,7 @@ def v2_binary(rows: int, *, width: int = 4, seed: int = 0) -> tuple[dict[str, st
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[RunningProxy]:
-    with running_proxy(max_body_bytes=MAX_BYTES, max_bytes=2 * MAX_BYTES, max_batch_size=1024) as proxy:
+    with running_proxy(max_body_bytes=MAX_BYTES, queue__max_bytes=2 * MAX_BYTES, max_batch_size=1024) as proxy:
         yield proxy
 
 
@@ -176,7 +176,7 @@ def test_a_client_that_disconnects_leaves_nothing_held(running: RunningProxy) ->
 
 
 def test_unpacked_bytes_count_against_what_all_bodies_may_hold() -> None:
-    with running_proxy(max_body_bytes=MAX_BYTES, max_bytes=MAX_BYTES, body_timeout_s=5.0) as running:
+    with running_proxy(max_body_bytes=MAX_BYTES, queue__max_bytes=MAX_BYTES, body_timeout_s=5.0) as running:
         head = (
             b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 1000000\r\n\r\n"
             % V2_PATH.encode()
@@ -202,7 +202,7 @@ def _answers(client: RawConnection) -> bool:
 def test_others_do_not_wait_for_large_bodies_that_are_unpacked() -> None:
     noise = random.Random(1).randbytes(1 << 16)
     body = gzip.compress(noise * 300)[:-4]  # cut off, so that it is never parsed
-    with running_proxy(max_body_bytes=128 << 20, max_bytes=1 << 30) as running:
+    with running_proxy(max_body_bytes=128 << 20, queue__max_bytes=1 << 30) as running:
         head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
         clients = [RawConnection(running.address) for _ in range(4)]
         for client in clients:

@@ -151,7 +151,7 @@ def peak_bytes() -> int:
 
 
 def test_the_body_that_holds_most_missing_bytes_is_dropped_for_small_bodies() -> None:
-    with running_proxy(max_bytes=1 << 20, max_body_bytes=1 << 20) as running:
+    with running_proxy(queue__max_bytes=1 << 20, max_body_bytes=1 << 20) as running:
         inference = running.proxy.inference
         with silent_callers(running, 3, announce(900_000) + bytes(330_000)) as hogs:
             running.until(lambda: inference.reading_bytes == 990_000)

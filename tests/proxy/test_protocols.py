@@ -8,7 +8,7 @@ from pathlib import Path
 from shoal_proxy.activator.headers import HEALTHY
 from shoal_proxy.codecs.protocols import CODECS
 from shoal_proxy.rpc import inference_pb2
-from shoal_schema.interfaces.protocols import GRPC, GRPC_SERVICE, HTTP, expand
+from shoal_schema.interfaces.protocols import GRPC, GRPC_SERVICE, HTTP, RESULT, expand
 from tests import plain
 from tests.fakes import running_proxy
 from tests.proxy.added_protocol import KEY
@@ -42,7 +42,10 @@ def test_all_paths_of_the_table_are_served_and_checks_are_those_of_the_activator
     with running_proxy(proxy__docs=True) as running, plain.Client(base_url=running.url) as client:
         for page in HTTP.pages:
             for path in expand(page.path):
-                answer = client.request(page.methods[0], path.format(model="double", version="1"))
+                answer = client.request(page.methods[0], path.format(model="double", version="1", id="0"))
+                if path == RESULT:
+                    assert answer.status_code == 404, path  # asynchronous requests are off
+                    continue
                 assert answer.status_code in ({200} if "GET" in page.methods else {405, 501}), path
         for each in HTTP.protocols:
             for path in each.infer_paths:

@@ -51,6 +51,13 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "SHOAL_ACCESS_JWT_CALLER_CLAIM": ("client_id", "client_id"),
     "SHOAL_ACCESS_ROWS_PER_SECOND": ('{"a": 1, "*": 0.5}', {"a": 1, "*": 0.5}),
     "SHOAL_ACCESS_ROWS_IN_FLIGHT": ('{"a": 64}', {"a": 64}),
+    "SHOAL_ASYNC_TIMEOUT_S": ("60", 60),
+    "SHOAL_ASYNC_RESULT_S": ("30", 30),
+    "SHOAL_ASYNC_MAX_REQUESTS": ("5", 5),
+    "SHOAL_ASYNC_MAX_BYTES": ("4096", 4096),
+    "SHOAL_ASYNC_STORE": ("s3://bucket/results", "s3://bucket/results"),
+    "SHOAL_ASYNC_WEBHOOK_HOSTS": ("hooks.example.com, *.example.org", ("hooks.example.com", "*.example.org")),
+    "SHOAL_PROXY_WEBHOOK_KEYS": ("/run/webhooks", "/run/webhooks"),
     "SHOAL_BATCHING_IN_FLIGHT": ("2", 2),
     "SHOAL_QUEUE_MAX_ROWS": ("128", 128),
     "SHOAL_QUEUE_MAX_BYTES": ("1024", 1024),
@@ -196,6 +203,21 @@ def test_a_bad_value_is_named_with_key_range_and_value(variable: str, text: str,
             {"SHOAL_BATCHING_POLICY": "Fixed", "SHOAL_BATCHING_MAX_DELAY_MS": "500", "SHOAL_QUEUE_TIMEOUT_MS": "500"},
             r"SHOAL_BATCHING_MAX_DELAY_MS must be less than SHOAL_QUEUE_TIMEOUT_MS \(500\), not 500",
             id="a delay beyond the time-out",
+        ),
+        pytest.param(
+            {"SHOAL_ASYNC_STORE": "file:///results"},
+            "SHOAL_ASYNC_STORE .* SHOAL_ASYNC_TIMEOUT_S",
+            id="a store of no asynchronous requests",
+        ),
+        pytest.param(
+            {
+                "SHOAL_PROXY_GRAPH": '{"steps": [{"name": "a", "url": "http://m/v2/models/m",'
+                ' "inputs": {"x": "request.x"}}],'
+                ' "outputs": {"z": ["a.z"]}}',
+                "SHOAL_ASYNC_TIMEOUT_S": "60",
+            },
+            "graphs",
+            id="asynchronous requests to a graph",
         ),
     ],
 )

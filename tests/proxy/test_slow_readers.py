@@ -263,7 +263,7 @@ class HalfMessage:
              "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"]
 )  # fmt: skip
 def test_unfinished_messages_of_grpc_are_held_to_the_limit_of_bodies(path: str) -> None:
-    with running_proxy(echo, max_bytes=10 * MIB, grpc_port=0) as running, ExitStack() as stack:
+    with running_proxy(echo, queue__max_bytes=10 * MIB, grpc_port=0) as running, ExitStack() as stack:
         assert running.proxy.grpc is not None
         port = running.proxy.grpc.address.port
         senders = [HalfMessage(port, path, 4 * MIB) for _ in range(5)]

@@ -38,10 +38,24 @@ def model_path(model: str) -> str:
     return f"/v2/models/{quote(model, safe='')}"
 
 
+def result_path(model: str, job_id: str) -> str:
+    """Return the path of the result of an asynchronous request."""
+    return f"{model_path(model)}/results/{quote(job_id, safe='')}"
+
+
 def infer_request(
-    model: str, signature: Signature, tensors: Mapping[str, Array], headers: Mapping[str, str]
+    model: str, signature: Signature, tensors: Mapping[str, Array], headers: Mapping[str, str], *, later: bool = False
 ) -> Request:
-    """Return the inference request for ``tensors``: a JSON header, then the bytes of each tensor in order."""
+    """Return the inference request for ``tensors``: a JSON header, then the bytes of each tensor in order.
+
+    Args:
+        model: the model's name.
+        signature: the model's signature.
+        tensors: arrays by input name.
+        headers: further headers.
+        later: whether the request is asynchronous. Unlike the header ``Prefer``, the query is rejected by a service
+            that does not support it.
+    """
     datatypes = {tensor.name: tensor.datatype for tensor in signature.inputs}
     payloads = {name: encode(array, datatypes[name]) for name, array in tensors.items()}
     header = orjson.dumps(
@@ -60,7 +74,7 @@ def infer_request(
     )
     return Request(
         "POST",
-        f"{model_path(model)}/infer",
+        f"{model_path(model)}/infer{'?async=true' if later else ''}",
         # HEADER_LENGTH separates the JSON from the tensors (V2 binary extension).
         headers={**headers, "content-type": "application/octet-stream", HEADER_LENGTH: str(len(header))},
         body=b"".join((header, *payloads.values())),

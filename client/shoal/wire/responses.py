@@ -28,8 +28,9 @@ _BY_STATUS: dict[int, type[errors.ShoalError]] = {
     503: errors.Unavailable,
     504: errors.DeadlineExceeded,
 }
+ACCEPTED, NO_CONTENT = 202, 204
 DEFAULT_RETRY_AFTER_S = 1.0
-"""Pause after a 429 without ``Retry-After``, or with a date as its value."""
+"""Pause after a 202 or 429 without ``Retry-After``, or with a date as its value."""
 
 
 def single_result(response: Response, signature: Signature) -> Any:
@@ -40,6 +41,30 @@ def single_result(response: Response, signature: Signature) -> Any:
     if not signature.batches:
         return _simplified(_outputs(response, signature))
     return _simplified({name: rows[0] for name, rows in _rows(response, signature, 1).items()})
+
+
+def accepted_id(response: Response) -> str:
+    """Return the id of an asynchronous request from the response that accepts it.
+
+    Raises:
+        ShoalError: the server rejected the request, or ran it at once.
+    """
+    if response.status == 200:
+        raise errors.ServerFailed(
+            "the server ran the request at once: it accepts no asynchronous requests", status=200, may_have_run=True
+        )
+    if response.status != ACCEPTED:
+        raise_for_status(response)
+    job_id = response.headers.get("location", "").rpartition("/")[2]
+    if not job_id:
+        raise _broken(response, "status 202 without the location of the result")
+    return job_id
+
+
+def retry_after_s(response: Response) -> float:
+    """Return the pause that the server requests; `DEFAULT_RETRY_AFTER_S` without a number of seconds."""
+    wait = response.headers.get("retry-after", "")
+    return float(wait) if wait.isdecimal() else DEFAULT_RETRY_AFTER_S
 
 
 def batch_result(response: Response, signature: Signature, rows: int) -> Any:
@@ -108,10 +133,8 @@ def error_from(response: Response) -> errors.ShoalError | None:
         "request_id": response.headers.get(REQUEST_ID),
         "may_have_run": response.headers.get(EXECUTED) != "no",
     }
-    wait = response.headers.get("retry-after")
-    if response.status == 429 or (response.status == 503 and wait):
-        retry_after_s = float(wait) if wait and wait.isdecimal() else DEFAULT_RETRY_AFTER_S
-        return errors.Overloaded(message, retry_after_s=retry_after_s, **facts)
+    if response.status == 429 or (response.status == 503 and response.headers.get("retry-after")):
+        return errors.Overloaded(message, retry_after_s=retry_after_s(response), **facts)
     return _BY_STATUS.get(response.status, errors.ServerFailed)(message, **facts)
 
 

@@ -10,15 +10,25 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Self, TypeVar
 
-from shoal.errors import NotFound, ServerFailed, ShoalError
+from shoal.errors import DeadlineExceeded, NotFound, ServerFailed, ShoalError
 from shoal.wire.frames import Rows, row_of_frame, rows_of_frame
 from shoal.wire.items import Items, check_countable, encode_item
-from shoal.wire.messages import Request, Response, infer_request, model_path
+from shoal.wire.messages import Request, Response, infer_request, model_path, result_path
 from shoal.wire.portions import Portion, Portions, Times
-from shoal.wire.responses import batch_result, error_from, json_body, single_result
+from shoal.wire.responses import (
+    ACCEPTED,
+    NO_CONTENT,
+    accepted_id,
+    batch_result,
+    error_from,
+    json_body,
+    raise_for_status,
+    retry_after_s,
+    single_result,
+)
 from shoal.wire.retrying import may_retry, pause_s
 from shoal.wire.signature import Signature, parse_signature
-from shoal_schema.interfaces.headers import REQUEST_ID, TIMEOUT_MS
+from shoal_schema.interfaces.headers import CALLBACK, REQUEST_ID, TIMEOUT_MS
 
 Result = TypeVar("Result")
 
@@ -69,6 +79,19 @@ class CallOptions:
         return {REQUEST_ID: self.request_id} if self.request_id else {}
 
 
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """The options of an asynchronous request: see :meth:`shoal.Client.submit`."""
+
+    within_s: float | None = None
+    callback: str | None = None
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of these options."""
+        within = {} if self.within_s is None else {TIMEOUT_MS: str(max(1, round(1000 * self.within_s)))}
+        return within | ({CALLBACK: self.callback} if self.callback else {})
+
+
 class Call:
     """One call in progress: its options and its remaining time (s)."""
 
@@ -113,6 +136,36 @@ class Session:
         request = infer_request(signature.name, signature, tensors, options.headers())
         response = yield from self._persistent(request, call)
         return single_result(response, signature)
+
+    def submit(self, item: Any, options: CallOptions, job: JobOptions) -> Conversation[str]:
+        """Send one item as an asynchronous request, and return the id of its result."""
+        call = Call(options)
+        signature = self._signature or (yield from self._request_signature(call))
+        tensors = encode_item(self._plain(row_of_frame(item, signature)), signature)
+        headers = {**options.headers(), **job.headers()}
+        request = infer_request(signature.name, signature, tensors, headers, later=True)
+        return accepted_id((yield from self._persistent(request, call, timed=False)))
+
+    def result(self, job_id: str, options: CallOptions) -> Conversation[Any]:
+        """Request the result of an asynchronous request until it is there, and return it."""
+        call = Call(options)
+        signature = self._signature or (yield from self._request_signature(call))
+        request = Request("GET", result_path(signature.name, job_id))
+        while (response := (yield from self._persistent(request, call))).status == ACCEPTED:
+            wait_s = retry_after_s(response)
+            if wait_s >= call.left_s:
+                message = f"no result of {job_id} within {options.timeout_s:g} s; the request continues"
+                raise DeadlineExceeded(message, status=response.status, may_have_run=True)
+            yield from call.step(Pause(wait_s))
+        return single_result(response, signature)
+
+    def cancel(self, job_id: str, options: CallOptions) -> Conversation[None]:
+        """Cancel an asynchronous request, or delete its result."""
+        call = Call(options)
+        model = self._model or (yield from self._only_model(call))
+        response = yield from self._persistent(Request("DELETE", result_path(model, job_id)), call, timed=False)
+        if response.status != NO_CONTENT:
+            raise_for_status(response)
 
     def portions(self, items: Items, times: Times, options: CallOptions) -> Conversation[Portions]:
         """Check the items of a batch, and return the state with which to send them in portions."""
@@ -165,18 +218,21 @@ class Session:
             raise NotFound(f"the server has several models ({names}). {NAME_MODEL_REMEDY}")
         return str(models[0])
 
-    def _persistent(self, request: Request, call: Call) -> Conversation[Response]:
-        """Send a request, with retries within the call's time."""
+    def _persistent(self, request: Request, call: Call, *, timed: bool = True) -> Conversation[Response]:
+        """Send a request, with retries within the call's time.
+
+        ``timed`` states whether the server must respond with the result within this time.
+        """
         options = call.options
         # GET has no effect on the server.
         repeatable = options.retry_executed or request.method == "GET"
         for attempt in count():
-            timed = request
-            if request.method != "GET":
+            sent = request
+            if timed and request.method != "GET":
                 # Slightly less time than the client waits, so that the server's own error arrives first.
                 timeout_ms = max(1, round(1000 * (call.left_s - min(RESPONSE_MARGIN_S, call.left_s / 10))))
-                timed = replace(request, headers={**request.headers, TIMEOUT_MS: str(timeout_ms)})
-            outcome = yield from call.step(timed)
+                sent = replace(request, headers={**request.headers, TIMEOUT_MS: str(timeout_ms)})
+            outcome = yield from call.step(sent)
             error = error_from(outcome) if isinstance(outcome, Response) else outcome
             if error is None or attempt >= options.retries or not may_retry(error, repeatable=repeatable):
                 break

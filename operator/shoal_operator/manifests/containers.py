@@ -9,6 +9,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec import structs
+
 from shoal_operator.manifests.environment import (
     ADMIN_PORT,
     CA_DIR,
@@ -20,6 +22,7 @@ from shoal_operator.manifests.environment import (
     SOCKET,
     SOCKET_DIR,
     TLS_DIR,
+    WEBHOOK_KEYS_DIR,
     literal,
     runtime_instances,
     spec_variables,
@@ -30,6 +33,7 @@ from shoal_operator.manifests.stop_times import SHUTDOWN_MARGIN_S, replacement_t
 from shoal_operator.manifests.target import Target
 from shoal_schema.fields.declaring import Json, Process, as_json
 from shoal_schema.process.settings.log import LOG_FORMAT, LogForm
+from shoal_schema.resource.asynchronous import AsynchronousSpec
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.passthrough import ImagePullPolicy
 from shoal_schema.resource.service import InferenceServiceSpec
@@ -37,6 +41,8 @@ from shoal_schema.resource.service import InferenceServiceSpec
 BATCH, MODEL, PROXY, RUNTIME = "batch", "model", "proxy", "runtime"
 API_KEYS = "api-keys"
 """The volume with the clients' API keys."""
+WEBHOOK_KEYS = "webhook-keys"
+"""The volume with the keys that sign webhooks."""
 CA_BUNDLE = "ca-bundle"
 REVISION = "SHOAL_PROXY_REVISION"
 """The variable with the revision of a pod."""
@@ -105,11 +111,19 @@ def make_proxy(target: Target) -> Json:
         *_log_format(target),
         *(variable(name, path) for name, path in tls_files.items()),
         *([variable("SHOAL_PROXY_API_KEYS", KEYS_DIR)] if keys_secret(target.spec) else ()),
+        *([variable("SHOAL_PROXY_WEBHOOK_KEYS", WEBHOOK_KEYS_DIR)] if webhook_secret(target) else ()),
     ]
+    asynchronous = asynchronous_of(target)
+    spec = structs.replace(target.spec, asynchronous=asynchronous)
     kept = [each for each in fixed if target.graph and each["name"] in _OF_GRAPH]
     # Limits too: a quota on limits rejects pods without them.
     # The queue's bytes exist in several copies at once.
-    memory_mi = _PROXY_BASE_MI + -(-_COPIES_OF_QUEUE * target.spec.queue.max_bytes // _MI)
+    held_bytes = asynchronous.max_bytes if asynchronous else 0
+    if webhook_secret(target):
+        held_bytes *= 2  # a webhook that is tried again may outlive its result
+    memory_mi = _PROXY_BASE_MI - (-(_COPIES_OF_QUEUE * target.spec.queue.max_bytes + held_bytes) // _MI)
+    store = asynchronous.store if asynchronous else None
+    credentials = store.secret_name if store else None
     grpc = [] if proxy.grpc_port is None else [_port("grpc", proxy.grpc_port)]
     resources = {"requests": _PROXY_REQUESTS, "limits": {"cpu": _PROXY_CPUS, "memory": f"{memory_mi}Mi"}}
     tls_dirs = {"tls": TLS_DIR, "client-ca": CLIENT_CA_DIR}
@@ -118,7 +132,8 @@ def make_proxy(target: Target) -> Json:
         "image": proxy.image or target.defaults.proxy_image,
         **_pull_policy(proxy.image_pull_policy),
         "ports": [_port(target.scheme, HTTP_PORT), _port("admin", ADMIN_PORT), *grpc],
-        "env": _merged(fixed, spec_variables(target.spec, Process.PROXY), as_json(proxy.env), kept),
+        "env": _merged(fixed, spec_variables(spec, Process.PROXY), as_json(proxy.env), kept),
+        **({"envFrom": [{"secretRef": {"name": credentials}}]} if credentials else {}),
         "resources": as_json(proxy.resources) if proxy.resources else resources,
         "startupProbe": _STARTUP_PROBE,
         "readinessProbe": _probe(f"/readyz?wait_ms={_READY_PERIOD_S}000", period_s=_READY_PERIOD_S, failures=1),
@@ -130,6 +145,7 @@ def make_proxy(target: Target) -> Json:
             _mount("tmp", "/tmp"),
             *({**_mount(each["name"], tls_dirs[each["name"]]), "readOnly": True} for each in tls_volumes(target)),
             *([{**_mount(API_KEYS, KEYS_DIR), "readOnly": True}] if keys_secret(target.spec) else ()),
+            *([{**_mount(WEBHOOK_KEYS, WEBHOOK_KEYS_DIR), "readOnly": True}] if webhook_secret(target) else ()),
             *proxy.volume_mounts,
         ],
     }
@@ -146,6 +162,20 @@ def _rollout(target: Target) -> list[Json]:
 def keys_secret(spec: InferenceServiceSpec) -> str | None:
     """Return the name of the Secret with the clients' API keys, or None."""
     return spec.access.api_keys.secret_name if spec.access and spec.access.api_keys else None
+
+
+def asynchronous_of(target: Target) -> AsynchronousSpec | None:
+    """Return how pods accept asynchronous requests.
+
+    A candidate gets requests from stable pods only, and must not continue those of a stable pod that has stopped.
+    """
+    return None if target.is_candidate else target.spec.asynchronous
+
+
+def webhook_secret(target: Target) -> str | None:
+    """Return the name of the Secret with the keys that sign webhooks, or None."""
+    asynchronous = asynchronous_of(target)
+    return asynchronous.webhooks.secret_name if asynchronous and asynchronous.webhooks else None
 
 
 def make_runtime(target: Target) -> Json:

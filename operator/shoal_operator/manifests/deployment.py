@@ -4,6 +4,7 @@ from shoal_operator.manifests.containers import (
     API_KEYS,
     PROXY,
     RUNTIME,
+    WEBHOOK_KEYS,
     ca_volume,
     keys_secret,
     make_model,
@@ -11,6 +12,7 @@ from shoal_operator.manifests.containers import (
     make_runtime,
     make_user_containers,
     tls_volumes,
+    webhook_secret,
 )
 from shoal_operator.manifests.labels import (
     POD_SPEC_ANNOTATION,
@@ -170,12 +172,15 @@ def make_volumes(target: Target) -> list[Json]:
     secret = keys_secret(target.spec)
     # Required: without the keys a proxy would admit no client, so the pod waits for the Secret.
     keys = [{"name": API_KEYS, "secret": {"secretName": secret}}] if secret else []
+    signing = webhook_secret(target)
+    webhook_keys = [{"name": WEBHOOK_KEYS, "secret": {"secretName": signing}}] if signing else []
     ours = [
         *of_runtime,
         {"name": "tmp", "emptyDir": {}},
         *model,
         *tls_volumes(target),
         *keys,
+        *webhook_keys,
         *ca_volume(target),
     ]
     # The spec's own volumes come last.

@@ -11,6 +11,7 @@ from shoal_schema.resource.service import InferenceServiceSpec
 SOCKET_DIR = "/run/shoal"
 SOCKET = f"unix:{SOCKET_DIR}/runtime.sock"
 KEYS_DIR = "/var/run/shoal/api-keys"
+WEBHOOK_KEYS_DIR = "/var/run/shoal/webhook-keys"
 CACHE_DIR = "/var/cache/shoal"
 TLS_DIR, CLIENT_CA_DIR = "/etc/shoal/tls", "/etc/shoal/client-ca"
 CA_DIR, CA_FILE = "/etc/shoal/ca", "ca.crt"

@@ -90,6 +90,13 @@ def annotations(target: Target) -> Requested:
             yield f"{path}.annotations", name if _PLAIN.fullmatch(value) else f"{name}={value}"
 
 
+def webhook_hosts(target: Target) -> Requested:
+    """Yield the hosts to which proxies may send results."""
+    webhooks = target.spec.asynchronous.webhooks if target.spec.asynchronous else None
+    if webhooks and target.batch is None:
+        yield from (("spec.asynchronous.webhooks.allowedHosts", host) for host in webhooks.allowed_hosts)
+
+
 def secrets(target: Target) -> Requested:
     """Yield names of Secrets anywhere in the spec."""
     for path, value in _scalars(as_json(target.batch or target.spec), "spec"):
@@ -151,6 +158,7 @@ RULES: Mapping[str, Callable[[Target], Requested]] = {
     "hosts": hosts,
     "annotations": annotations,
     "services": services,
+    "webhookHosts": webhook_hosts,
     "secrets": secrets,
     "serviceAccounts": service_accounts,
     "volumes": volumes,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from shoal_operator.children.observation import Key
 from shoal_operator.manifests.environment import ADMIN_PORT, runtime_concurrency
 from shoal_schema.decoding import SpecError
+from shoal_schema.interfaces.activator import ActivatorAsynchronous
 from shoal_schema.resource.service import InferenceServiceSpec
 from shoal_schema.resource.traffic import ScalingMode
 
@@ -34,6 +35,16 @@ def max_forwards(spec: InferenceServiceSpec) -> int:
     """Return how many requests the activator forwards to one pod at a time."""
     # Two full batches for each that runs at a time keep the pod busy without queueing.
     return 2 * spec.batching.max_batch_size * runtime_concurrency(spec)
+
+
+def held_asynchronously(spec: InferenceServiceSpec) -> ActivatorAsynchronous | None:
+    """Return how the activator treats asynchronous requests; None if the service accepts none."""
+    asynchronous = spec.asynchronous
+    if asynchronous is None:
+        return None
+    return ActivatorAsynchronous(
+        asynchronous.timeout_seconds, asynchronous.result_seconds, asynchronous.store is not None
+    )
 
 
 @dataclass(slots=True)

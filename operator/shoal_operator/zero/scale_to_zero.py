@@ -26,6 +26,7 @@ from shoal_operator.zero.activator import (
     NoActivatorError,
     TableVersion,
     activator_problem,
+    held_asynchronously,
     is_externally_scaled,
     max_forwards,
     scales_to_zero,
@@ -78,7 +79,7 @@ class ScaleToZero:
         self._complete_by_s = math.inf
         self._activator_pods = ActivatorPods(
             settings,
-            changed=self._reconcile_all,
+            changed=self._activators_changed,
             received=self._receive,
             version_of=lambda mark: self._version.read(mark),  # noqa: PLW0108 (`start` replaces the version)
             clock=clock,
@@ -264,7 +265,8 @@ class ScaleToZero:
         if not self._is_complete():
             return None
         entries = sorted((key, hosted.entry) for key, hosted in self._records.of(HostedService) if hosted.entry)
-        return encode(ActivatorTable(self._version.mark, tuple(entry for _, entry in entries)))
+        peers = tuple(sorted(pod.address for pod in self._activator_pods.known))
+        return encode(ActivatorTable(self._version.mark, tuple(entry for _, entry in entries), peers))
 
     def _is_complete(self) -> bool:
         return self._listed and (
@@ -282,6 +284,7 @@ class ScaleToZero:
             max_body_bytes=hosted.spec.queue.max_body_bytes,
             forwards=max_forwards(hosted.spec),
             start_s=self._cached(key).context.start_s,
+            asynchronous=held_asynchronously(hosted.spec),
         )
         # An unchanged entry must not wake up the long polls.
         if hosted.entry != entry:
@@ -350,7 +353,9 @@ class ScaleToZero:
         if port is not None and port in self._ports.port_range and port not in reserved:
             self._records.put(key, ReservedPort(port, partial(self._release, key, port)))
 
-    def _reconcile_all(self) -> None:
+    def _activators_changed(self) -> None:
+        # The table contains the addresses of all activators.
+        self._notify()
         for key, _ in self._records.of(HostedService):
             self._changed(key, 0.0)
 

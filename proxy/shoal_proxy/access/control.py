@@ -35,6 +35,19 @@ class AuthenticatedClient:
         """Its account while a request is charged to it; None without limits."""
         self.rows = 0
 
+    def take_charge(self) -> "AuthenticatedClient":
+        """Return the client with the charge of its request, which this object then no longer has."""
+        taken = AuthenticatedClient(self.name, self.label, self.credentials)
+        taken.quota, taken.rows = self.quota, self.rows
+        self.quota = None
+        return taken
+
+    def release_charge(self) -> None:
+        """Release the rows charged for the request; a second call has no effect."""
+        if self.quota is not None:
+            self.quota.rows -= self.rows
+            self.quota = None
+
 
 class AccessControl:
     """Authentication of requests by keys and tokens, and counters by client.
@@ -151,6 +164,4 @@ class AccessControl:
 
         Cancelled rows that still run are not released here, but at the end of their batch.
         """
-        if client.quota is not None:
-            client.quota.rows -= client.rows
-            client.quota = None
+        client.release_charge()

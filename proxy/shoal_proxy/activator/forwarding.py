@@ -65,7 +65,9 @@ class Forwarder:
         """Close all connections."""
         await self._pool.aclose()
 
-    async def forward(self, pod: str, request: ForwardedRequest, within_s: float, send: Send) -> bool:
+    async def forward(
+        self, pod: str, request: ForwardedRequest, within_s: float, send: Send, *, final: bool = False
+    ) -> bool:
         """Forward a request; return False if the pod did not run it, so that another pod may.
 
         Args:
@@ -73,6 +75,7 @@ class Forwarder:
             request: the request to send.
             within_s: the time until the response must begin.
             send: receives the response (ASGI).
+            final: whether ``send`` also receives a response which states that the pod did not run the request.
 
         Raises:
             InvalidRequest: the request is not valid HTTP/1.1; nothing was sent.
@@ -81,7 +84,7 @@ class Forwarder:
         """
         try:
             async with asyncio.timeout(within_s) as deadline:
-                return await self._exchange(pod, request, deadline, send)
+                return await self._exchange(pod, request, deadline, send, final=final)
         except _NOT_CONNECTED:
             return False
         except httpcore.LocalProtocolError as error:
@@ -95,7 +98,9 @@ class Forwarder:
             self._log_lost(pod, error)
             raise PodTimeoutError("the pod did not respond before the deadline") from None
 
-    async def _exchange(self, pod: str, request: ForwardedRequest, deadline: asyncio.Timeout, send: Send) -> bool:
+    async def _exchange(
+        self, pod: str, request: ForwardedRequest, deadline: asyncio.Timeout, send: Send, *, final: bool
+    ) -> bool:
         host, _, port = pod.rpartition(":")
         url = httpcore.URL(scheme=b"http", host=host.strip("[]"), port=int(port), target=request.target)
         left_s = (deadline.when() or 0.0) - asyncio.get_running_loop().time()
@@ -105,7 +110,7 @@ class Forwarder:
         async with self._pool.stream(
             request.method, url, headers=headers, content=request.body, extensions=timeouts
         ) as response:
-            if did_not_run(response.status, response.headers):
+            if not final and did_not_run(response.status, response.headers):
                 return False
             if not is_response(response.status, response.headers):
                 raise httpcore.RemoteProtocolError(f"status {response.status}, or a header's value")

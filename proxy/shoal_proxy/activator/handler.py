@@ -5,12 +5,15 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+from shoal_proxy.activator.asynchronous import lines_of
 from shoal_proxy.activator.forwarding import ForwardedRequest, Forwarder, PodTimeoutError
 from shoal_proxy.activator.headers import (
     HEALTHY,
     MAX_TIMEOUT_S,
+    NO_BODY,
+    Headers,
     content_length,
     request_headers,
     requested_timeout_s,
@@ -18,7 +21,7 @@ from shoal_proxy.activator.headers import (
 from shoal_proxy.activator.holder import RequestHolder
 from shoal_proxy.activator.protocol import REFUSED
 from shoal_proxy.activator.queue import HeldRequest, ServiceQueue
-from shoal_proxy.codecs.base import EXECUTED
+from shoal_proxy.codecs.base import EXECUTED, HttpResponse
 from shoal_proxy.codecs.protocols import codec_for
 from shoal_proxy.errors import MaybeExecuted, ModelFailed, ProxyError, ServiceGone
 from shoal_proxy.http.timed_protocol import LINGER_S
@@ -34,6 +37,16 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 class ClientDisconnected(Exception):
     """The client has closed the connection."""
+
+
+class Terms(NamedTuple):
+    """What holds for one held request: its headers for the pod, and its times (s)."""
+
+    headers: Headers
+    timeout_s: float
+    """From the complete request until a pod runs it."""
+    response_s: float | None
+    """Time for a pod to respond; None: the time left."""
 
 
 class RequestReleaser:
@@ -67,11 +80,16 @@ class RequestReleaser:
 
 
 class RequestHandler:
-    """The ASGI application that handles one request at the port of a service."""
+    """The ASGI application that handles one request at the port of a service.
+
+    Args:
+        name: the service.
+        releaser: shared by the handlers of all requests.
+    """
 
     def __init__(self, name: str, releaser: RequestReleaser) -> None:
-        self._name = name
-        self._releaser = releaser
+        self.name = name
+        self.releaser = releaser
         self._complete = False
         """Whether the whole body has been received."""
         self._responding = False
@@ -83,42 +101,60 @@ class RequestHandler:
             await _respond(send, 200, healthy)
             return
         try:
-            await self._hold(scope, receive, send)
+            await self.handle(scope, receive, send)
         except ClientDisconnected:
-            self._releaser.metrics.rejections["cancelled"] += 1
+            self.releaser.metrics.rejections["cancelled"] += 1
         except ProxyError as error:
-            self._releaser.metrics.rejected(error.reason)
+            self.releaser.metrics.rejected(error.reason)
             # Once a response has begun, an error can only close the connection, as the pod did.
             if not self._responding:
-                await _reject(send, scope["path"], error, None if self._complete else receive)
+                await reject(send, scope["path"], error, None if self._complete else receive)
         except Exception:  # an unexpected error, too, is reported in the client's protocol
-            logger.exception("event=request_failed service=%s", self._name)
+            logger.exception("event=request_failed service=%s", self.name)
             if not self._responding:
-                await _reject(send, scope["path"], ModelFailed("the activator failed with an internal error"), None)
+                await reject(send, scope["path"], ModelFailed("the activator failed with an internal error"), None)
 
-    async def _hold(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        holder, now_s = self._releaser.holder, time.monotonic()
-        if self._name not in holder.queues:
-            raise _service_gone()
-        # An announced size over the limit is rejected before any byte of the body is held.
-        holder.check_size(self._name, content_length(scope["headers"]))
-        # The pods to forward to, one per turn; an empty address: the service is gone.
-        turns: asyncio.Queue[str] = asyncio.Queue()
-        # Both callbacks only put into the queue, which this task reads.
-        held = HeldRequest(now_s, turns.put_nowait, lambda: turns.put_nowait(""))
-        holder.enter(self._name, held, now_s)
-        self._releaser.news()
+    async def handle(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Hold a request until a pod responds."""
+        held, turns = self.enter(scope)
         try:
-            body = await self._body(scope, receive, held)
-            holder.queues[self._name].enqueue(held)
+            body = await self.body(scope, receive, held)
+            self.releaser.holder.queues[self.name].enqueue(held)
+            own_s = requested_timeout_s(scope["headers"])
+            default_s = self.queue().service.timeout_s
+            # Without a deadline of the client's, the pod's own default timeout starts when the request reaches it.
+            terms = Terms(scope["headers"], min(own_s or default_s, MAX_TIMEOUT_S), None if own_s else default_s)
             async with _while_connected(receive):
-                self._releaser.release(self._name)
-                await self._forward(scope, body, held, turns, send)
+                self.releaser.release(self.name)
+                await self.forward(scope, body, held, turns, terms, send)
         finally:
-            holder.leave(self._name, held)
-            self._releaser.release(self._name)
+            self.leave(held)
 
-    async def _body(self, scope: dict[str, Any], receive: Receive, held: HeldRequest) -> bytes:
+    def enter(self, scope: dict[str, Any]) -> tuple[HeldRequest, "asyncio.Queue[str]"]:
+        """Hold a request, whose body may be incomplete.
+
+        Returns: the held request, and the pods to forward it to, one per turn; an empty address: the service is gone.
+
+        Raises:
+            ProxyError: a limit is reached, or the service is gone.
+        """
+        self.queue()  # raises where the service is gone
+        holder, now_s = self.releaser.holder, time.monotonic()
+        # An announced size over the limit is rejected before any byte of the body is held.
+        holder.check_size(self.name, content_length(scope["headers"]))
+        turns: asyncio.Queue[str] = asyncio.Queue()
+        # Both callbacks only put into the queue, which the request's task reads.
+        held = HeldRequest(now_s, turns.put_nowait, lambda: turns.put_nowait(""))
+        holder.enter(self.name, held, now_s)
+        self.releaser.news()
+        return held, turns
+
+    def leave(self, held: HeldRequest) -> None:
+        """Release a held request's place; a second call has no effect."""
+        self.releaser.holder.leave(self.name, held)
+        self.releaser.release(self.name)
+
+    async def body(self, scope: dict[str, Any], receive: Receive, held: HeldRequest) -> bytes:
         """Receive the body, whose transfer does not count against the deadline."""
         pieces = []
         while True:
@@ -129,14 +165,20 @@ class RequestHandler:
                 raise scope[REFUSED]
             if held.gone:
                 raise _service_gone()
-            self._releaser.holder.grow(self._name, held, len(message["body"]), time.monotonic())
+            self.releaser.holder.grow(self.name, held, len(message["body"]), time.monotonic())
             pieces.append(message["body"])
             if not message.get("more_body"):
                 self._complete = True
                 return b"".join(pieces)
 
-    async def _forward(
-        self, scope: dict[str, Any], body: bytes, held: HeldRequest, turns: "asyncio.Queue[str]", send: Send
+    async def forward(
+        self,
+        scope: dict[str, Any],
+        body: bytes,
+        held: HeldRequest,
+        turns: "asyncio.Queue[str]",
+        terms: Terms,
+        send: Send,
     ) -> None:
         """Forward the request to one pod after another until one has run it.
 
@@ -144,49 +186,51 @@ class RequestHandler:
             ProxyError: no pod ran the request before its deadline, or the service is gone.
         """
         begun_s = time.monotonic()
-        own_s = requested_timeout_s(scope["headers"])
-        default_s = self._queue().service.timeout_s
-        deadline_s = begun_s + min(own_s or default_s, MAX_TIMEOUT_S)
+        deadline_s = begun_s + terms.timeout_s
         target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
         while True:
             try:
                 async with asyncio.timeout(deadline_s - time.monotonic()):
                     pod = await turns.get()
             except TimeoutError:
-                self._queue()  # raises where the service is gone
-                raise self._releaser.holder.expired(self._name, held, time.monotonic()) from None
+                self.queue()  # raises where the service is gone
+                raise self.releaser.holder.expired(self.name, held, time.monotonic()) from None
             if not pod:
                 raise _service_gone()
             now_s = time.monotonic()
-            headers = request_headers(scope["headers"], len(body), now_s - begun_s)
+            headers = request_headers(terms.headers, len(body), now_s - begun_s)
             request = ForwardedRequest(scope["method"], target, headers, body)
-            # Without a deadline of the client's, the pod's own default timeout starts when the request reaches it.
-            within_s = (deadline_s - now_s if own_s else default_s) + TRANSIT_S
+            within_s = (deadline_s - now_s if terms.response_s is None else terms.response_s) + TRANSIT_S
             if await self._pod_runs(pod, request, within_s, send):
                 return
-            self._queue().requeue(held, time.monotonic())
-            self._releaser.release(self._name)
+            self.queue().requeue(held, time.monotonic())
+            self.releaser.release(self.name)
 
     async def _pod_runs(self, pod: str, request: ForwardedRequest, within_s: float, send: Send) -> bool:
         async def pass_on(message: dict[str, object]) -> None:
             self._responding = True
             await send(message)
 
-        queues = self._releaser.holder.queues
+        queues = self.releaser.holder.queues
         try:
-            ran = await self._releaser.forwarder.forward(pod, request, within_s, pass_on)
+            ran = await self.releaser.forwarder.forward(pod, request, within_s, pass_on)
         except PodTimeoutError:
-            if self._name in queues:
-                queues[self._name].record_timeout(pod, time.monotonic())
+            if self.name in queues:
+                queues[self.name].record_timeout(pod, time.monotonic())
             raise
-        if ran and self._name in queues:
-            queues[self._name].record_response(pod)
+        if ran and self.name in queues:
+            queues[self.name].record_response(pod)
         return ran
 
-    def _queue(self) -> ServiceQueue:
-        if self._name not in self._releaser.holder.queues:
+    def queue(self) -> ServiceQueue:
+        """Return the queue of the service.
+
+        Raises:
+            ServiceGone: the service left the operator's table.
+        """
+        if self.name not in self.releaser.holder.queues:
             raise _service_gone()
-        return self._releaser.holder.queues[self._name]
+        return self.releaser.holder.queues[self.name]
 
 
 @contextlib.asynccontextmanager
@@ -222,15 +266,27 @@ def _service_gone() -> ProxyError:
     return ServiceGone("this service was deleted or is stopped; the request did not run")
 
 
-async def _reject(send: Send, path: str, error: ProxyError, receive: Receive | None) -> None:
+def error_response(path: str, error: ProxyError) -> HttpResponse:
+    """Return an error in the protocol of a path."""
     if error.may_have_run:
         error = MaybeExecuted(error)
     response = codec_for(path).error(error)
-    name, _, value = EXECUTED[error.may_have_run].strip().partition(b": ")
-    lines = [(name, value)]
+    response.lines += EXECUTED[error.may_have_run]
     if error.retry_after_s is not None:
-        lines.append((b"retry-after", b"%d" % error.retry_after_s))
-    await _respond(send, response.status, b"".join(response.body), response.content_type, lines, linger=receive)
+        response.lines += b"retry-after: %d\r\n" % error.retry_after_s
+    return response
+
+
+async def reject(send: Send, path: str, error: ProxyError, receive: Receive | None) -> None:
+    """Send an error; read the rest of the body from ``receive`` first, if given."""
+    response = error_response(path, error)
+    body = b"".join(response.body)
+    await _respond(send, response.status, body, response.content_type, lines_of(response), linger=receive)
+
+
+async def replay(send: Send, response: HttpResponse) -> None:
+    """Send a response that was kept."""
+    await _respond(send, response.status, b"".join(response.body), response.content_type, lines_of(response))
 
 
 async def _respond(
@@ -242,8 +298,10 @@ async def _respond(
     *,
     linger: Receive | None = None,
 ) -> None:
-    length = (b"content-length", b"%d" % len(body))
-    headers = [(b"content-type", content_type), length, *(lines or ()), (b"connection", b"close")]
+    described = (
+        [(b"content-type", content_type), (b"content-length", b"%d" % len(body))] if status not in NO_BODY else []
+    )
+    headers = [*described, *(lines or ()), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": True})
     if linger is not None:

@@ -20,7 +20,7 @@ _HOP_BY_HOP = frozenset({
 })  # fmt: skip
 HEALTHY: Final = {check.path: orjson.dumps(check.healthy) for check in HTTP.checks}
 """A ready proxy's response to each health check; the activator returns it, as a health check starts no pod."""
-_NO_BODY = frozenset({204, 304})
+NO_BODY = frozenset({204, 304})
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 MAX_TIMEOUT_S = 3600.0
 UNAVAILABLE = 503
@@ -62,7 +62,7 @@ def response_headers(status: int, headers: Headers) -> list[tuple[bytes, bytes]]
     """
     lower = [(name.lower(), value) for name, value in headers]
     # With a Content-Length uvicorn would wait for a body, which these statuses do not have.
-    dropped = _hop_by_hop(lower) | {b"date"} | ({_LENGTH} if status in _NO_BODY else set())
+    dropped = _hop_by_hop(lower) | {b"date"} | ({_LENGTH} if status in NO_BODY else set())
     return [*((name, value) for name, value in lower if name not in dropped), (_CONNECTION, b"close")]
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import uvicorn
 
-from shoal_proxy.activator.handler import RequestHandler, RequestReleaser
+from shoal_proxy.activator.accepting import HandOvers, JobHandler
+from shoal_proxy.activator.handler import RequestReleaser
 from shoal_proxy.http.listener import Listener
 from shoal_proxy.server import bind
 from shoal_schema.fields.addresses import Address
@@ -39,10 +40,11 @@ class ServiceListeners:
     Args:
         host: the address to listen on.
         releaser: shared by the handlers of all requests.
+        hand_overs: the asynchronous requests of all services.
         protocol: returns the asyncio protocol of a new connection.
     """
 
-    def __init__(self, host: str, releaser: RequestReleaser, protocol: Any) -> None:
+    def __init__(self, host: str, releaser: RequestReleaser, hand_overs: HandOvers, protocol: Any) -> None:
         self._host = host
         self.names: Mapping[int, str] = {}
         """The service of each port."""
@@ -50,7 +52,9 @@ class ServiceListeners:
         self._refused: dict[str, str] = {}
         # One listener for all ports: each would run a timer of its own.
         self.listener = make_listener(
-            lambda scope, *channel: RequestHandler(self.names.get(scope["server"][1], ""), releaser)(scope, *channel),
+            lambda scope, *channel: JobHandler(self.names.get(scope["server"][1], ""), releaser, hand_overs)(
+                scope, *channel
+            ),
             protocol,
         )
 

@@ -12,10 +12,12 @@ from typing import Any, Self
 import uvloop
 from msgspec import Struct
 
+from shoal_proxy.activator.accepting import HandOvers
 from shoal_proxy.activator.admin import Admin
 from shoal_proxy.activator.forwarding import Forwarder
 from shoal_proxy.activator.handler import RequestReleaser
 from shoal_proxy.activator.holder import RequestHolder
+from shoal_proxy.activator.jobs import AcceptedJobs
 from shoal_proxy.activator.listeners import ServiceListeners, make_listener
 from shoal_proxy.activator.protocol import HeldProtocol
 from shoal_proxy.activator.tables import follow_tables
@@ -91,7 +93,10 @@ class Activator:
             timeouts, metrics, max_body_bytes=ADMIN_BODY_BYTES, max_connections=ADMIN_CONNECTIONS, **heads
         )
         self._admin_listener = make_listener(self._admin.app(), partial(FramedProtocol, limits=admin))
-        self._listeners = ServiceListeners(settings.listen_host, self._releaser, partial(HeldProtocol, limits=clients))
+        self._hand_overs = HandOvers(AcceptedJobs(settings.max_requests, settings.service_max_requests))
+        self._listeners = ServiceListeners(
+            settings.listen_host, self._releaser, self._hand_overs, partial(HeldProtocol, limits=clients)
+        )
         metrics.read = {
             declared.QUEUE_REQUESTS: lambda: self._holder.requests,
             declared.QUEUE_BYTES: lambda: self._holder.size_bytes,
@@ -116,11 +121,14 @@ class Activator:
             # The listener is shielded from the timeout, and ended by `force_exit` below.
             async with asyncio.timeout(self._settings.drain_timeout_s):
                 await asyncio.shield(services)
+                await self._hand_overs.settle()
         self._listeners.listener.force_exit = True
         for task in (tables, follow):
             task.cancel()
         self._admin_listener.leave()
         await asyncio.gather(admin, tables, follow, services, return_exceptions=True)
+        if left := len(self._hand_overs.jobs):
+            logger.warning("event=asynchronous_requests_lost count=%d", left)
         await self._forwarder.close()
 
     def stop(self) -> None:
@@ -148,6 +156,7 @@ class Activator:
             table = self._table
             services, refused = validate_services(table.services, self._listeners.names, self._settings.max_services)
             # Requests of services that left the table are rejected.
+            self._hand_overs.peers = table.peers
             for held in self._holder.follow(services):
                 held.end()
             closed = await self._listeners.open({service.port: service.name for service in services})

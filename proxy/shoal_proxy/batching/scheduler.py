@@ -89,6 +89,8 @@ class Scheduler:
         """Whether requests that would be late may be forwarded to a peer."""
         self.coalesced_rows = 0
         """Rows admitted that were not executed, since identical ones were."""
+        self.waiting_job_rows = 0
+        """Rows of asynchronous requests that wait outside of the queue, for the load report."""
         self.checks = checks
         """Verifies that rows of shared batches get their own results; None for no verification."""
         self._coalescing = Coalescing() if coalesce else None
@@ -198,7 +200,7 @@ class Scheduler:
         """Return the next batch to send, or how long to wait. Parts of failed batches come first."""
         self.traffic.advance(now_s)
         step = self._next(now_s)
-        self.traffic.set_held_rows(self.queue.rows, self.in_flight_rows)
+        self.traffic.set_held_rows(self.queue.rows + self.waiting_job_rows, self.in_flight_rows)
         return step
 
     def _next(self, now_s: float) -> SchedulerStep | WaitUntil:

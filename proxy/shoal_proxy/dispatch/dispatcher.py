@@ -87,6 +87,8 @@ class Dispatcher:
         self.recorder = Recorder()
         self.phase = ProxyPhase.SERVING
         self.on_settled: Callable[[], None] = lambda: None
+        self.on_room: Callable[[], None] | None = None
+        """Submits asynchronous requests after each batch; None while none waits."""
         link.on_change = self._runtime_changed
 
     @property
@@ -169,6 +171,34 @@ class Dispatcher:
                 return
         if self._forwarder is not None and self._forward_on_arrival(self._forwarder, pending):
             return
+        self._admit(pending, pending.arrived_s)
+
+    @property
+    def runs_jobs(self) -> bool:
+        """Return whether accepted requests may be queued: also in a drain, as they were accepted before it."""
+        return self._link.ready and self._link.signature is not None and self.phase is not ProxyPhase.STOPPED
+
+    def job_signature(self) -> ModelSignature:
+        """Return the signature for decoding an accepted asynchronous request.
+
+        Raises:
+            RuntimeUnavailable: the runtime is not ready.
+        """
+        signature = self._link.signature
+        if signature is None or not self.runs_jobs:
+            raise RuntimeUnavailable(f"the model is not ready: {self._link.reason}")
+        return signature
+
+    def submit_job(self, pending: PendingRequest) -> None:
+        """Queue an asynchronous request that was accepted before.
+
+        Raises:
+            Overloaded: the queue is full, or the request would miss its deadline.
+        """
+        if self.recorder.active:
+            self.recorder.arrived(pending)
+        if self.comparing:
+            pending.revision = self.revision
         self._admit(pending, pending.arrived_s)
 
     def _admit(self, pending: PendingRequest, now_s: float) -> None:
@@ -254,6 +284,8 @@ class Dispatcher:
                 until_s = min(step.until_s, self.scheduler.check_s) if checking else step.until_s
                 if until_s < NEVER_S:
                     self._alarm.set(until_s)
+                if self.on_room is not None:
+                    self.on_room()
                 return
             if step.rejected:
                 self._deliver(step.rejected)

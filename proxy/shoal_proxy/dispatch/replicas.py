@@ -45,6 +45,8 @@ class ReplicaLink:
         self.upstream = upstream
         self.ready = False
         """Whether it reported at the last poll that it is ready."""
+        self.instance = b""
+        """Name that it reported; empty until then."""
         self.revision = b""
         """Revision that it reported; empty if it reported none."""
 
@@ -92,6 +94,7 @@ class RemoteReplicas:
         instance = response.headers.get(_INSTANCE)
         # DNS also returns the address of this replica.
         peer.is_self = instance is not None and instance == self._instance
+        link.instance = instance or link.instance
         expected_wait_s = parse_expected_wait_s(response.headers.get(_LOAD)) if instance is not None else None
         peer.record_expected_wait(expected_wait_s, time.monotonic(), travel_s)
         link.revision = response.headers.get(_REVISION, link.revision)

@@ -155,6 +155,19 @@ class Upstream:
         head = b"GET %b/ready HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (self._model_path, self._host, lines)
         return await self._exchange(head, [], deadline_s)
 
+    async def result(
+        self, method: bytes, job_id: str, extra: Sequence[tuple[bytes, bytes]], deadline_s: float
+    ) -> RuntimeResponse:
+        """Send a request for the result of an asynchronous request, and return the response.
+
+        Raises:
+            TimeoutError: there was no response by ``deadline_s`` (monotonic seconds).
+        """
+        lines = b"".join([b"%b: %b\r\n" % header for header in extra])
+        path = b"%b/results/%b" % (self._model_path, quote(job_id, safe="").encode("ascii"))
+        head = b"%b %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (method, path, self._host, lines)
+        return await self._exchange(head, [], deadline_s)
+
     def close_idle(self) -> None:
         """Close idle connections, and the others as soon as they are idle.
 

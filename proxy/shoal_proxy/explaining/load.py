@@ -30,12 +30,13 @@ def read_load(
     key = last_key(batcher)
     traffic.advance(now_s)
     # Integrals up to now, without waiting for the next pass over the queue.
-    traffic.set_held_rows(batcher.queue.rows, scheduler.in_flight_rows)
+    queued_rows = batcher.queue.rows + scheduler.waiting_job_rows
+    traffic.set_held_rows(queued_rows, scheduler.in_flight_rows)
     checks = scheduler.checks
     serves = _capacity(scheduler)
     return Load(
         time_s=now_s,
-        queued_rows=batcher.queue.rows,
+        queued_rows=queued_rows,
         running_rows=scheduler.in_flight_rows,
         arrived_rows=traffic.arrived_rows,
         answered_rows=traffic.answered_rows,

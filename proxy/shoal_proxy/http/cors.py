@@ -10,10 +10,13 @@ from typing import Final
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
-from shoal_schema.interfaces.headers import EXECUTED, REQUEST_ID, TRACEPARENT
+from shoal_schema.interfaces.headers import EXECUTED, PREFERENCE_APPLIED, REQUEST_ID, TRACEPARENT
 
-_EXPOSED: Final = (EXECUTED, REQUEST_ID, TRACEPARENT, "retry-after", "server-timing", "inference-header-content-length")
-_METHODS: Final = ("GET", "POST", "PUT")
+_EXPOSED: Final = (
+    EXECUTED, REQUEST_ID, TRACEPARENT, PREFERENCE_APPLIED, "location", "retry-after", "server-timing",
+    "inference-header-content-length",
+)  # fmt: skip
+_METHODS: Final = ("GET", "POST", "PUT", "DELETE")
 _PREFLIGHT_AGE_S: Final = 600
 
 

@@ -38,10 +38,19 @@ _SPACE: Final = 0x20
 
 @dataclass(frozen=True)
 class InferRoute:
-    """The codec of an infer path, and the label of its protocol."""
+    """The codec of an infer path, and the label of its protocol.
+
+    Args:
+        label: the label of the protocol.
+        codec: decoder and encoder of the protocol.
+        supports_async: whether clients may request the result later.
+        is_async: whether the target requests that, by ``?async=true``.
+    """
 
     label: str
     codec: Codec
+    supports_async: bool = False
+    is_async: bool = False
 
 
 class QueueParameters:
@@ -56,9 +65,12 @@ class QueueParameters:
         load_format: format of the load report in the response; 0 for no report.
         shadow: whether the request is a batch that runs here for comparison only.
         sticky: the value that assigns the client to a revision.
+        is_async: whether the client requests the result later.
     """
 
-    __slots__ = ("forwarded", "forwarded_headers", "lane", "load_format", "shadow", "sticky", "timeout_s", "trace")
+    __slots__ = (
+        "forwarded", "forwarded_headers", "is_async", "lane", "load_format", "shadow", "sticky", "timeout_s", "trace",
+    )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (each with its name)
         self,
@@ -71,6 +83,7 @@ class QueueParameters:
         load_format: int = 0,
         shadow: bool = False,
         sticky: bytes = b"",
+        is_async: bool = False,
     ) -> None:
         self.timeout_s = timeout_s
         self.lane = lane
@@ -80,6 +93,7 @@ class QueueParameters:
         self.load_format = load_format
         self.shadow = shadow
         self.sticky = sticky
+        self.is_async = is_async
 
 
 class RequestHead:

@@ -1,19 +1,20 @@
 """Handling of infer requests: decode, queue, and encode the response."""
 
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
-from math import isfinite
+from urllib.parse import quote
 
 from shoal_proxy.access.control import AccessControl, AuthenticatedClient
-from shoal_proxy.balance.orca import load_line, requested_format
+from shoal_proxy.asynchronous.execution import AsyncRequests
+from shoal_proxy.asynchronous.jobs import Job, JobRequest
+from shoal_proxy.balance.orca import load_line
 from shoal_proxy.batching.batch import check_lengths, shape_key
 from shoal_proxy.batching.pending import (
     NEVER_S,
     PLAIN_KEY,
-    PLAIN_LANE,
     BatchKey,
-    LaneKey,
     Outcome,
     PendingRequest,
     RequestResult,
@@ -23,7 +24,7 @@ from shoal_proxy.bodies.body_memory import BodyMemory, BodyTransfer
 from shoal_proxy.bodies.compression import Compression
 from shoal_proxy.bodies.decompressor import CODINGS
 from shoal_proxy.bodies.rotation import Rotation
-from shoal_proxy.codecs.base import EXECUTED, DecodedRequest, HttpResponse, InferCall, check_rows
+from shoal_proxy.codecs.base import EXECUTED, DecodedRequest, HttpResponse, InferCall, check_rows, json_response
 from shoal_proxy.codecs.protocols import CODECS, CodecOptions
 from shoal_proxy.codecs.upstream import check_json
 from shoal_proxy.dispatch.dispatcher import Dispatcher
@@ -39,6 +40,7 @@ from shoal_proxy.errors import (
 )
 from shoal_proxy.http.cors import Cors
 from shoal_proxy.http.header_cache import HeaderCache, InferRoute, QueueParameters, RequestHead
+from shoal_proxy.http.parameters import ParameterReader, limited_timeout_s
 from shoal_proxy.lifecycle.drain import KEEPS_CONNECTIONS
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.model.sizes import byte_size_of
@@ -50,39 +52,26 @@ from shoal_proxy.observe.tracer import GONE, Tracer
 from shoal_proxy.settings import Settings
 from shoal_proxy.tracing.span import Span
 from shoal_schema.interfaces.headers import (
-    FORWARDED,
+    ASYNC_ID,
+    CALLBACK,
     INSTANCE,
-    LOAD_FORMAT,
-    LOWEST_PRIORITY,
-    PRIORITY,
-    REQUEST_ID,
+    PREFERENCE_APPLIED,
+    RESPOND_ASYNC,
     REVISION,
-    SHADOW,
-    TIMEOUT_MS,
     TRACEPARENT,
-    TRACESTATE,
 )
 from shoal_schema.interfaces.metrics import RejectionReason
-from shoal_schema.interfaces.protocols import HTTP, SHADOW_LABEL
+from shoal_schema.interfaces.protocols import HTTP, RESULT, SHADOW_LABEL
 
 logger = logging.getLogger(__name__)
 
 _REVISION_LINE = f"{REVISION}: %b\r\n".encode()
 CHALLENGE = b"www-authenticate: Bearer\r\n"
 _ACCEPTED_CODINGS = b"accept-encoding: %b\r\n" % CODINGS
-_MIN_TIMEOUT_S, _MAX_TIMEOUT_S = 1e-6, 3600.0
-"""The range of clients' timeouts: the timeout sent to the runtime applies to a whole batch."""
-_MAX_TRACE_BYTES = 1024
-"""Maximum length of forwarded trace headers; the runtime reads the headers of a whole batch at once."""
 _SEND_AGAIN = (503, 504)
 """Statuses after which a client may retry, so that the message states whether the request may have run."""
-_TRACED = tuple([(name.encode(), name) for name in (REQUEST_ID, TRACEPARENT, TRACESTATE)])
-_TIMEOUT_MS, _PRIORITY, _CONTENT_ENCODING = TIMEOUT_MS.encode(), PRIORITY.encode(), b"content-encoding"
-_FORWARDED, _LOAD_FORMAT, _SHADOW = FORWARDED.encode(), LOAD_FORMAT.encode(), SHADOW.encode()
-_TERM_NAMES = (
-    *[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _PRIORITY, _FORWARDED, _LOAD_FORMAT, _SHADOW
-)  # fmt: skip
-"""Headers that affect `QueueParameters`, beside those in the settings."""
+_CALLBACK, _ASYNC_ID = CALLBACK.encode(), ASYNC_ID.encode()
+_JOB_ID = re.compile(rb"[0-9a-f]{32}")
 
 
 def infer_routes(settings: Settings) -> Mapping[bytes, InferRoute]:
@@ -90,7 +79,7 @@ def infer_routes(settings: Settings) -> Mapping[bytes, InferRoute]:
     options = CodecOptions(settings.name, settings.queue.max_body_bytes, settings.model.extra_columns)
     routes: dict[bytes, InferRoute] = {}
     for protocol in HTTP.protocols:
-        route = InferRoute(protocol.label, CODECS[protocol.label](options))
+        route = InferRoute(protocol.label, CODECS[protocol.label](options), supports_async=protocol.asynchronous)
         for path in protocol.infer_paths:
             routes[path.format(model=settings.name, version=settings.version).encode("ascii")] = route
     return routes
@@ -106,8 +95,7 @@ class Inference:
         """Authenticates clients; None: all are allowed."""
         # Copied once, as every request reads them.
         self._padding_factor = settings.process.padding_factor
-        self._forwarded_headers = settings.forwarded_headers
-        self._fair_share_header = settings.fair_share_header
+        self._parameters = ParameterReader(settings.forwarded_headers, settings.fair_share_header)
         self._dispatcher = dispatcher
         self._metrics = metrics
         origins = settings.proxy_cors.allowed_origins
@@ -127,20 +115,30 @@ class Inference:
         self._queue_timeout_s = settings.queue.timeout_milliseconds / 1000
         self._longest_s = settings.longest_s
         self.routes = infer_routes(settings)
-        self._sticky_header = b""
+        self.async_routes = {
+            path: InferRoute(route.label, route.codec, route.supports_async, is_async=True)
+            for path, route in self.routes.items()
+        }
+        """The routes for targets with ``?async=true``."""
+        self._asynchronous: AsyncRequests | None = None
+        self._result_path = RESULT.replace("{model}", quote(settings.name))
         self._cached_bytes = (min(settings.queue.max_body_bytes, LARGE_BYTES), settings.process.max_head_bytes)
         self.header_cache: HeaderCache = self._new_header_cache()
 
     def _new_header_cache(self) -> HeaderCache:
-        names = {*_TERM_NAMES, *self._forwarded_headers, self._fair_share_header, self._sticky_header}
-        return HeaderCache(*self._cached_bytes, frozenset(names))
+        return HeaderCache(*self._cached_bytes, self._parameters.names)
 
     def set_sticky_header(self, name: bytes) -> None:
         """Assign clients to revisions by the header ``name``, in lower case; empty for none."""
-        if name != self._sticky_header:
-            self._sticky_header = name
+        if name != self._parameters.sticky_header:
+            self._parameters.sticky_header = name
             # Cached heads were interpreted without it.
             self.header_cache = self._new_header_cache()
+
+    def set_asynchronous(self, asynchronous: AsyncRequests) -> None:
+        """Accept asynchronous requests from now on."""
+        self._asynchronous = asynchronous
+        self._parameters.accepts_async = True
 
     @property
     def keeps_connections(self) -> bool:
@@ -152,24 +150,69 @@ class Inference:
     ) -> PendingRequest | None:
         """Queue a request; call ``respond`` exactly once with its response.
 
-        For a rejected request, ``respond`` is called before this returns None.
+        For a rejected request, ``respond`` is called before this returns None, which is also the value for an
+        asynchronous request.
         """
         if self.tracer is not None:
             span = self.tracer.begin(head.headers, head.route.label, time.monotonic())
             if span is not None:
-                tracer = self.tracer
-
-                def end_span(response: HttpResponse) -> None:
-                    tracer.end(span, response.status, time.monotonic())
-                    respond(response)
-
-                return self._start(head, body, end_span, span)
+                return self._start(head, body, self._ending_span(self.tracer, span, respond), span)
         return self._start(head, body, respond, None)
+
+    def run_job(self, job: Job, respond: Callable[[HttpResponse], None]) -> PendingRequest | None:
+        """Queue the request of a job, which was accepted and charged to its client before.
+
+        ``respond`` is called as by `start`.
+        """
+        request = job.request
+        assert request is not None
+        route = self._route_labelled(request.protocol)
+        head = RequestHead(route, dict(request.headers), keep_alive=False)
+        span = None if self.tracer is None else self.tracer.begin(head.headers, route.label, time.monotonic())
+        if self.tracer is not None and span is not None:
+            respond = self._ending_span(self.tracer, span, respond)
+        try:
+            signature = self._dispatcher.job_signature()
+            decoded = self._decode(route, InferCall(head.headers, request.body), signature)
+            pending = self._pending(decoded, self._parameters.read(head), signature)
+            pending.deadline_s, pending.soft_deadline_s = job.deadline_s, NEVER_S
+            pending.client = job.client
+            if span is not None:
+                _note_span(span, pending)
+        except Exception as error:
+            respond(self._reject_undecoded(route, error))
+            return None
+        decoded.inputs = {}
+        pending.deliver = lambda outcome: respond(self._finish(route, decoded, outcome, signature, pending))
+        try:
+            self._dispatcher.submit_job(pending)
+        except ProxyError as error:
+            respond(self.reject(route, error))
+            return None
+        return pending
+
+    def job_error(self, request: JobRequest, error: ProxyError) -> HttpResponse:
+        """Return an error in the format of a job's protocol."""
+        return self.reject(self._route_labelled(request.protocol), error)
+
+    def _route_labelled(self, label: str) -> InferRoute:
+        return next(route for route in self.routes.values() if route.label == label)
+
+    def _ending_span(
+        self, tracer: Tracer, span: Span, respond: Callable[[HttpResponse], None]
+    ) -> Callable[[HttpResponse], None]:
+        """Wrap ``respond`` to also end the request's span."""
+
+        def end_span(response: HttpResponse) -> None:
+            tracer.end(span, response.status, time.monotonic())
+            respond(response)
+
+        return end_span
 
     def _start(
         self, head: RequestHead, body: bytes | memoryview, respond: Callable[[HttpResponse], None], span: Span | None
     ) -> PendingRequest | None:
-        route = head.route
+        route, parameters = head.route, head.parameters
         self._metrics.request_bytes += len(body)
         if self.access_control is not None:
             rejection = self.authenticate(head)
@@ -180,40 +223,28 @@ class Inference:
             respond = self._releasing_limits(respond, head.client)
         try:
             signature = self._dispatcher.signature_to_decode()
-            parameters = head.parameters
             if parameters is None:
-                parameters = head.parameters = self._queue_parameters(head.headers)
+                parameters = head.parameters = self._parameters.read(head)
             if parameters.shadow:
                 route = InferRoute(SHADOW_LABEL, route.codec)
             if parameters.load_format:
                 respond = self._reporting_load(respond, parameters)
-            decoded = route.codec.decode(InferCall(head.headers, body), signature)
-            # Binary bodies are not limited by the number of JSON values.
-            check_rows(decoded.rows)
-            if not self._dispatcher.supports_binary:
-                # The runtime cannot receive bytes, NaN and infinities as JSON.
-                check_json(decoded.inputs, signature)
+            decoded = self._decode(route, InferCall(head.headers, body), signature)
             pending = self._pending(decoded, parameters, signature)
             if self.access_control is not None and head.client is not None:
                 pending.client = head.client
                 # Raises `LimitReached` for a client over its limits.
                 self.access_control.charge(head.client, pending.rows, pending.arrived_s, forwarded=pending.forwarded)
             if span is not None:
-                # The runtime and peers see this span as their parent.
-                pending.span = span
-                pending.trace = {**(pending.trace or {}), TRACEPARENT: span.context.traceparent}
-                span.attributes["shoal.rows"] = pending.rows
-                span.events.append(("queued", pending.arrived_s))
+                _note_span(span, pending)
+            if parameters.is_async:
+                self._accept(head, body, pending, respond)
+                return None
         except Exception as error:
-            fault = error
-            if isinstance(error, RuntimeUnavailable):
-                self._dispatcher.scheduler.traffic.count_unread_rejection(RejectionReason.RUNTIME_AWAY)
-            if not isinstance(fault, ProxyError):
-                # An unexpected error in decoding fails only this request.
-                if (unseen := self._undecoded.take(time.monotonic())) is not None:
-                    logger.error("event=decoding_failed unlogged=%d", unseen, exc_info=error)
-                fault = ProxyError(f"the proxy could not decode this request: {type(error).__name__}: {error}")
-            respond(self.reject(route, fault))
+            response = self._reject_undecoded(route, error)
+            if parameters is not None and parameters.is_async:
+                response = self._kept_error(head, response)
+            respond(response)
             return None
         decoded.inputs = {}  # only the queue refers to them now, and frees them as soon as they are sent
         pending.deliver = lambda outcome: respond(self._finish(route, decoded, outcome, signature, pending))
@@ -223,6 +254,77 @@ class Inference:
             respond(_with_revision(self.reject(route, error, counts=not pending.forwarded), pending))
             return None
         return pending
+
+    def _decode(self, route: InferRoute, call: InferCall, signature: ModelSignature) -> DecodedRequest:
+        """Decode and check a request.
+
+        Raises:
+            ProxyError: the request is invalid.
+        """
+        decoded = route.codec.decode(call, signature)
+        # Binary bodies are not limited by the number of JSON values.
+        check_rows(decoded.rows)
+        if not self._dispatcher.supports_binary:
+            # The runtime cannot receive bytes, NaN and infinities as JSON.
+            check_json(decoded.inputs, signature)
+        return decoded
+
+    def _reject_undecoded(self, route: InferRoute, error: Exception) -> HttpResponse:
+        """Return the response to a request that failed before it was queued."""
+        fault = error
+        if isinstance(error, RuntimeUnavailable):
+            self._dispatcher.scheduler.traffic.count_unread_rejection(RejectionReason.RUNTIME_AWAY)
+        if not isinstance(fault, ProxyError):
+            # An unexpected error in decoding fails only this request.
+            if (unseen := self._undecoded.take(time.monotonic())) is not None:
+                logger.error("event=decoding_failed unlogged=%d", unseen, exc_info=error)
+            fault = ProxyError(f"the proxy could not decode this request: {type(error).__name__}: {error}")
+        return self.reject(route, fault)
+
+    def _accept(
+        self,
+        head: RequestHead,
+        body: bytes | memoryview,
+        pending: PendingRequest,
+        respond: Callable[[HttpResponse], None],
+    ) -> None:
+        """Accept an asynchronous request, and respond with the location of its result.
+
+        Raises:
+            ProxyError: the request is rejected, and has no response yet.
+        """
+        headers, route = head.headers, head.route
+        assert self._asynchronous is not None
+        given = headers.get(_ASYNC_ID, b"")
+        if given and not _JOB_ID.fullmatch(given):
+            raise InvalidRequest(f"{ASYNC_ID} must be 32 hexadecimal digits")
+        callback = headers.get(_CALLBACK, b"").decode("latin-1")
+        self._asynchronous.accept(
+            JobRequest(route.label, self._parameters.job_headers(headers), body, callback),
+            pending,
+            given.decode("ascii"),
+            lambda job, error: respond(self._accepted(route, job) if error is None else self.reject(route, error)),
+        )
+
+    def _kept_error(self, head: RequestHead, response: HttpResponse) -> HttpResponse:
+        """Keep an error as the result of a request that the activator has accepted.
+
+        The activator forwards a request with 503 to another pod.
+        """
+        job_id = head.headers.get(_ASYNC_ID, b"")
+        if response.status in (409, 503) or not _JOB_ID.fullmatch(job_id) or self._asynchronous is None:
+            return response
+        callback = head.headers.get(_CALLBACK, b"").decode("latin-1")
+        request = JobRequest(head.route.label, {}, b"", callback)
+        owner = "" if head.client is None else head.client.name
+        job = self._asynchronous.keep_error(job_id.decode("ascii"), request, owner, response)
+        return response if job is None else self._accepted(head.route, job)
+
+    def _accepted(self, route: InferRoute, job: Job) -> HttpResponse:
+        location = self._result_path.replace("{id}", job.id)
+        response = json_response(202, {"id": job.id, "status": "waiting", "location": location})
+        response.lines += f"location: {location}\r\n{PREFERENCE_APPLIED}: {RESPOND_ASYNC}\r\n".encode()
+        return self._counted(route, response)
 
     def authenticate(self, head: RequestHead) -> ProxyError | None:
         """Authenticate the client; return the error if that fails, otherwise None."""
@@ -340,7 +442,7 @@ class Inference:
         # The shorter one of the header's timeout and the body's counts; 0 stands for none.
         timeout_s = parameters.timeout_s
         if decoded.timeout_ms is not None:
-            own_s = _timeout_s(decoded.timeout_ms)
+            own_s = limited_timeout_s(decoded.timeout_ms)
             timeout_s = min(timeout_s, own_s) if timeout_s else own_s
         if signature.fixed and not (decoded.parameters or decoded.tensors or parameters.forwarded_headers):
             key = PLAIN_KEY
@@ -370,50 +472,6 @@ class Inference:
         if parameters.sticky:
             pending.sticky = parameters.sticky
         return pending
-
-    def _queue_parameters(self, headers: Mapping[bytes, bytes]) -> QueueParameters:
-        """Return the queue's parameters from request headers.
-
-        Raises:
-            ProxyError: a header is invalid.
-        """
-        encoding = headers.get(_CONTENT_ENCODING)
-        # A supported coding has been removed from the headers; this one is not supported, or a list of several.
-        if encoding is not None and encoding.lower() not in (b"", b"identity"):
-            text, known = encoding.decode("latin-1"), CODINGS.decode()
-            raise UnsupportedCoding(f"Content-Encoding {text!r} is not supported; expected one of {known}, or none")
-        given = headers.get(_TIMEOUT_MS)
-        names = self._forwarded_headers
-        forwarded_headers = tuple([(name, headers[name]) for name in names if name in headers]) if names else ()
-        timeout_s = 0.0 if given is None else _timeout_s(_positive_ms(given))
-        share_header, priority = self._fair_share_header, headers.get(_PRIORITY)
-        lane = PLAIN_LANE
-        if priority is not None or share_header:
-            if priority and (len(priority) != 1 or not priority.isdigit()):
-                text = priority.decode("latin-1")
-                raise InvalidRequest(f"{PRIORITY} must be a digit (0 is the highest priority), not {text!r}")
-            share = headers.get(share_header, b"") if share_header else b""
-            lane = LaneKey(share, int(priority) if priority else 0)
-        shadow = _SHADOW in headers
-        if shadow:
-            lane = LaneKey(lane.share, LOWEST_PRIORITY)
-        trace: dict[str, str] | None = None
-        for name, text in _TRACED:
-            value = headers.get(name)
-            if value is not None and len(value) <= _MAX_TRACE_BYTES:
-                if trace is None:
-                    trace = {}
-                trace[text] = value.decode("latin-1")
-        return QueueParameters(
-            timeout_s,
-            lane,
-            forwarded_headers,
-            trace,
-            forwarded=_FORWARDED in headers,
-            load_format=requested_format(headers.get(_LOAD_FORMAT)),
-            shadow=shadow,
-            sticky=headers.get(self._sticky_header, b"") if self._sticky_header else b"",
-        )
 
     def _finish(
         self,
@@ -448,20 +506,14 @@ def _with_revision(response: HttpResponse, pending: PendingRequest) -> HttpRespo
     return response
 
 
-def _timeout_s(timeout_ms: float) -> float:
-    return min(max(timeout_ms / 1000, _MIN_TIMEOUT_S), _MAX_TIMEOUT_S)
+def _note_span(span: Span, pending: PendingRequest) -> None:
+    """Attach a sampled request's span to it."""
+    # The runtime and peers see this span as their parent.
+    pending.span = span
+    pending.trace = {**(pending.trace or {}), TRACEPARENT: span.context.traceparent}
+    span.attributes["shoal.rows"] = pending.rows
+    span.events.append(("queued", pending.arrived_s))
 
 
 def _not_set(outcome: Outcome) -> None:
     """Do nothing: the default callback until a request's own is set."""
-
-
-def _positive_ms(value: bytes) -> float:
-    try:
-        timeout_ms = float(value)
-    except ValueError:
-        timeout_ms = 0.0
-    if not isfinite(timeout_ms) or timeout_ms <= 0:
-        text = value.decode("latin-1")
-        raise InvalidRequest(f"{TIMEOUT_MS} must be a positive number of milliseconds, not {text!r}")
-    return timeout_ms

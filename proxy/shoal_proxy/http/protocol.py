@@ -457,7 +457,7 @@ class InferProtocol(FramedProtocol):
 
     def _route_of(self, target: bytes) -> InferRoute | None:
         """Return the route of a target that has a query, a host or percent-encoded characters."""
-        path = target.partition(b"?")[0]
+        path, _, query = target.partition(b"?")
         try:
             if not path.startswith(b"/"):
                 path = origin_form(path)
@@ -466,6 +466,8 @@ class InferProtocol(FramedProtocol):
         # An encoded slash must not become a separator.
         if b"%" in path and b"%2f" not in path.lower():
             path = unquote_to_bytes(path)
+        if b"async=true" in query.split(b"&"):
+            return self.inference.async_routes.get(path)
         return self.inference.routes.get(path)
 
     def on_body(self, body: bytes) -> None:

@@ -26,6 +26,7 @@ from shoal_proxy.errors import ModelFailed, RowsFailed
 from shoal_schema.interfaces import metrics as declared
 
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+LONG_SECONDS = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -72,6 +73,7 @@ class Metrics(Collector):
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
         self.rejections: dict[str, int] = defaultdict(int)
         self.forwarded: dict[str, int] = defaultdict(int)
+        self.webhooks: dict[str, int] = defaultdict(int)
         self.access_control: AccessControl | None = None
         """Has the counts by client, where access is restricted."""
         self.batch_rows = Histogram(ROWS)
@@ -91,6 +93,9 @@ class Metrics(Collector):
         self.late_answers = 0
         self.failed_rows = 0
         self.retries = 0
+        self.async_requests: dict[declared.AsyncOutcome, int] = defaultdict(int)
+        self.async_results_expired = 0
+        self.async_wait_seconds = Histogram(LONG_SECONDS)
         self.request_bytes = 0
         self.response_bytes = 0
         self.read_rollout: Callable[[], tuple[Mapping[tuple[str], int], Mapping[tuple[str], int]]] | None = None
@@ -131,6 +136,13 @@ class Metrics(Collector):
                 declared.CALLER_ROWS, {(caller,): count for caller, count in self.access_control.rows.items()}
             )
         yield _labelled(declared.FORWARDED, {(outcome,): count for outcome, count in self.forwarded.items()})
+        yield _labelled(
+            declared.ASYNC_REQUESTS,
+            {(outcome,): self.async_requests.get(outcome, 0) for outcome in declared.AsyncOutcome},
+        )
+        yield _labelled(
+            declared.WEBHOOKS, {(outcome,): self.webhooks.get(outcome, 0) for outcome in declared.WebhookOutcome}
+        )
         if self.read_rollout is not None:
             rows, failed_rows = self.read_rollout()
             yield _labelled(declared.ROLLOUT_ROWS, rows)
@@ -145,6 +157,7 @@ class Metrics(Collector):
             (declared.QUEUE_SECONDS, self.queue_seconds),
             (declared.BATCH_SECONDS, self.batch_seconds),
             (declared.RUNTIME_SECONDS, self.runtime_seconds),
+            (declared.ASYNC_WAIT_SECONDS, self.async_wait_seconds),
         ):
             yield histogram.family(metric.family, metric.description)
         if self.step_seconds or self.step_failures:
@@ -165,6 +178,7 @@ class Metrics(Collector):
             (declared.RETRIES, self.retries),
             (declared.REQUEST_BYTES, self.request_bytes),
             (declared.RESPONSE_BYTES, self.response_bytes),
+            (declared.ASYNC_RESULTS_EXPIRED, self.async_results_expired),
         ):
             yield CounterMetricFamily(metric.family, metric.description, value=count)
 

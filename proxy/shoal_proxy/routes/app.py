@@ -15,14 +15,14 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shoal_proxy.access.control import AccessControl
+from shoal_proxy.access.control import AccessControl, AuthenticatedClient
 from shoal_proxy.balance.orca import load_value, requested_format
 from shoal_proxy.bodies.compression import Compression
 from shoal_proxy.codecs.protocols import codec_for
 from shoal_proxy.codecs.tensors import wire_axis, wire_shape
 from shoal_proxy.dispatch.dispatcher import Dispatcher
 from shoal_proxy.dispatch.link import ModelLink
-from shoal_proxy.errors import NotFound, NotImplementedHere, ProxyError, Unauthenticated
+from shoal_proxy.errors import NotFound, NotImplementedHere, ProxyError, ResultMissing, Unauthenticated
 from shoal_proxy.http.cors import Cors
 from shoal_proxy.lifecycle.drain import unready_reason
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
@@ -31,12 +31,15 @@ from shoal_proxy.routes.docs import docs_routes
 from shoal_proxy.routes.management import describe_model, registration_advice
 from shoal_proxy.routes.model_statistics import model_statistics
 from shoal_proxy.routes.repository import index, read_index_request
+from shoal_proxy.routes.results import Results
 from shoal_proxy.settings import Settings
 from shoal_schema.interfaces.headers import EXECUTED, FORWARDED, INSTANCE, LOAD, LOAD_FORMAT, REVISION
 from shoal_schema.interfaces.protocols import DOCS, HTTP, HealthCheck, expand
 from shoal_schema.wire.columns import encode_columns
 
 EXTENSIONS = ("binary_tensor_data", "classification", "statistics")
+_CLIENT = "shoal.client"
+"""Key of the authenticated client in the ASGI scope."""
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
@@ -59,6 +62,8 @@ class PublicRoutes:
         self._version = version
         self.access_control = access_control
         """Authenticates all requests but health checks; None: all clients are allowed."""
+        self.results: Results | None = None
+        """The results of asynchronous requests; None if the service accepts none."""
 
     def routes(self) -> Sequence[Route]:
         """Return all routes of the inference port except the infer routes."""
@@ -72,7 +77,7 @@ class PublicRoutes:
                 routes.append(Route(path, self.method_not_allowed, methods=others))
         paths = [(path, page) for page in HTTP.pages for path in expand(page.path)]
         # A model named "stats" has its metadata at that path, not the statistics of all models.
-        taken = {path.format(model=name, version=version) for path, _ in paths if "{" in path}
+        taken = {path.format(model=name, version=version, id="") for path, _ in paths if "{" in path}
         for path, page in paths:
             if path not in taken:
                 routes.append(Route(path, getattr(self, page.handler), methods=page.methods))
@@ -141,6 +146,19 @@ class PublicRoutes:
             if revision := self._settings.process.revision:
                 headers[REVISION] = revision
         return JSONResponse({**document, "reason": reason} if reason else document, 503 if reason else 200, headers)
+
+    async def result(self, request: Request) -> Response:
+        """Respond to a request for the result of an asynchronous request, or to its deletion."""
+        self._check_model(request)
+        if self.results is None:
+            raise NotFound("this service accepts no asynchronous requests: the field asynchronous is not set")
+        client: AuthenticatedClient | None = request.scope.get(_CLIENT)
+        return await self.results.respond(
+            request,
+            "" if client is None else client.name,
+            () if client is None else client.credentials,
+            only_here=FORWARDED in request.headers,
+        )
 
     async def server(self, request: Request) -> Response:
         """Respond with V2's server metadata."""
@@ -294,8 +312,8 @@ def _set_parameters(**parameters: Any) -> dict[str, Any]:
 async def _proxy_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ProxyError)
     response = codec_for(request.url.path).error(error)
-    # Errors of pages occur before anything runs.
-    headers = {EXECUTED: "no"}
+    # Other errors of pages occur before anything runs.
+    headers = {EXECUTED: "maybe" if isinstance(error, ResultMissing) else "no"}
     if error.status == Unauthenticated.status:
         headers["www-authenticate"] = "Bearer"
     if error.retry_after_s is not None:
@@ -335,7 +353,7 @@ class _Authentication:
         # Load balancers and peers send health checks without a key.
         if not (HTTP.is_open(scope["path"]) and scope["method"] in ("GET", "HEAD")):
             try:
-                self._access_control.identify(dict(scope["headers"]))
+                scope[_CLIENT] = self._access_control.identify(dict(scope["headers"]))
             except ProxyError as error:
                 await (await _proxy_error(Request(scope), error))(scope, receive, send)
                 return

@@ -77,7 +77,7 @@ def openapi(signature: ModelSignature, *, name: str, version: str, root: str = "
         for each in HTTP.protocols
         if each.any_model
     }
-    summaries = {expand(page.path)[0].format(model=name): page.summary for page in HTTP.pages}
+    summaries = {expand(page.path)[0].format(model=name, id="{id}"): page.summary for page in HTTP.pages}
     summaries |= {check.path: check.summary for check in HTTP.checks}
     pages = {path: {"get": {"summary": text, "responses": _ok(text)}} for path, text in summaries.items() if text}
     # Descriptions of the page's fields, one per input.

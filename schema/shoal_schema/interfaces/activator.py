@@ -30,6 +30,17 @@ _Service = Annotated[str, Meta(max_length=320, pattern=r"^[a-z0-9.-]+/[a-z0-9.-]
 _Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
+class ActivatorAsynchronous(Struct, frozen=True, omit_defaults=True):
+    """How the activator treats asynchronous requests of a service."""
+
+    timeout_s: Annotated[float, Meta(gt=0, le=604_800)]
+    """Maximum time from acceptance until a pod has run the request."""
+    result_s: Annotated[float, Meta(gt=0, le=2_592_000)]
+    """Time that the activator keeps an error which has become the result."""
+    store: bool = False
+    """Whether pods find results in a store that outlives them."""
+
+
 class ActivatorService(Struct, frozen=True, omit_defaults=True):
     """A service for which the activator has a port."""
 
@@ -47,6 +58,8 @@ class ActivatorService(Struct, frozen=True, omit_defaults=True):
     """Requests that one pod gets at a time, so that its queue does not overflow."""
     start_s: Annotated[float, Meta(ge=0)] | None = None
     """Last time from the first held request until a pod was ready; None if not measured."""
+    asynchronous: ActivatorAsynchronous | None = None
+    """None: the service accepts no asynchronous requests."""
 
 
 class ActivatorTable(Struct, frozen=True):
@@ -55,6 +68,8 @@ class ActivatorTable(Struct, frozen=True):
     version: _Mark
     """Mark of this table, which an activator reports back."""
     services: tuple[ActivatorService, ...]
+    peers: tuple[Annotated[str, Meta(max_length=64)], ...] = ()
+    """IP addresses of all activators: each holds other requests."""
 
 
 class ActivatorReport(Struct, frozen=True):

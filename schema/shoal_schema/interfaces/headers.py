@@ -16,6 +16,17 @@ HEADER_LENGTH: Final = "inference-header-content-length"
 PRIORITY: Final = "x-shoal-priority"
 """Priority, 0 (first) to `LOWEST_PRIORITY`."""
 LOWEST_PRIORITY: Final = 9
+# Asynchronous requests.
+PREFER: Final = "prefer"
+"""With `RESPOND_ASYNC`, the client accepts a response without the result (RFC 7240)."""
+RESPOND_ASYNC: Final = "respond-async"
+PREFERENCE_APPLIED: Final = "preference-applied"
+CALLBACK: Final = "x-shoal-callback"
+"""URL to which the result is sent."""
+STATUS: Final = "x-shoal-status"
+"""On webhooks: the status of the result."""
+ASYNC_ID: Final = "x-shoal-async-id"
+"""Id for an asynchronous request, 32 hexadecimal digits: the activator has sent it to the client before."""
 # Responses, and requests between replicas.
 EXECUTED: Final = "x-shoal-executed"
 """On errors: whether the model may have run, ``no`` or ``maybe``."""

@@ -73,6 +73,7 @@ class Load(Struct, frozen=True):
     time_s: Seconds
     """Reading of the proxy's monotonic clock."""
     queued_rows: Count
+    """Rows in the queue, and of asynchronous requests that wait outside of it."""
     running_rows: Count
     """Rows at the runtime."""
     arrived_rows: Count

@@ -36,6 +36,34 @@ class RejectionReason(StrEnum):
     """The request exceeds the client's limits."""
 
 
+class AsyncOutcome(StrEnum):
+    """How asynchronous requests ended: the label of `ASYNC_REQUESTS`."""
+
+    FINISHED = "finished"
+    """With a response, which may be an error."""
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    """By the client."""
+    LOST = "lost"
+    """The replica stopped."""
+
+
+class WebhookOutcome(StrEnum):
+    """Ends of webhooks: the label of `WEBHOOKS`."""
+
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    """The last try failed."""
+    GONE = "gone"
+    """The receiver responded with 410."""
+    REFUSED = "refused"
+    """The callback's host is not listed any more, or its addresses receive no webhooks."""
+    OVERFLOW = "overflow"
+    """The limit of held webhooks was reached."""
+    STOPPED = "stopped"
+    """The proxy stopped before the delivery."""
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """Declaration of a Prometheus metric."""
@@ -116,6 +144,26 @@ EXPECTED_WAIT_SECONDS = _gauge(
     "expected_wait_seconds",
     "95th percentile of the expected response time of a one-row request that arrives now.",
 )
+# Asynchronous requests.
+ASYNC_WAITING = _gauge("async_waiting_requests", "Asynchronous requests that wait for their turn.")
+ASYNC_WAITING_ROWS = _gauge("async_waiting_rows", "Rows of asynchronous requests that wait for their turn.")
+ASYNC_HELD = _gauge("async_held_requests", "Asynchronous requests that wait, run, or have a result in memory.")
+ASYNC_BYTES = _gauge("async_held_bytes", "Bytes of the bodies and results of asynchronous requests in memory.")
+ASYNC_REQUESTS = _counter(
+    "async_requests",
+    "Asynchronous requests that ended.",
+    outcome="finished (also with an error of the model), timed_out, cancelled (by the client), lost (the replica"
+    " stopped)",
+)
+ASYNC_RESULTS_EXPIRED = _counter("async_results_expired", "Results that were deleted because their time was over.")
+WEBHOOKS = _counter(
+    "webhooks",
+    "Webhooks of asynchronous requests, delivered or given up; only for services with the field"
+    " `asynchronous.webhooks`.",
+    outcome=", ".join(WebhookOutcome),
+)
+WEBHOOKS_HELD = _gauge("webhooks_held", "Webhooks that are not delivered yet.")
+ASYNC_WAIT_SECONDS = _histogram("async_wait_seconds", "Time from acceptance until an asynchronous request was queued.")
 # Lifecycle and certificate.
 DRAINING = _gauge("draining", "1 from the start of the drain.")
 CERTIFICATE_EXPIRY = _gauge(

@@ -83,6 +83,7 @@ class ClientProtocol:
         checks: health checks.
         pages: other paths. A path belongs to one protocol only, even if clients of several protocols use it.
         any_model: whether the protocol can serve every model; otherwise only models with a certain signature.
+        asynchronous: whether clients may request the result later (``Prefer: respond-async``).
     """
 
     label: str
@@ -92,6 +93,7 @@ class ClientProtocol:
     checks: tuple[HealthCheck, ...] = ()
     pages: tuple[Page, ...] = ()
     any_model: bool = True
+    asynchronous: bool = False
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -141,6 +143,8 @@ class ProtocolTable:
 
 
 _READY: Final = "Whether the model is ready"
+RESULT: Final = "/v2/models/{model}/results/{id}"
+"""The result of an asynchronous request."""
 TORCHSERVE: Final = ClientProtocol(
     "torchserve",
     "TorchServe",
@@ -182,10 +186,12 @@ HTTP: Final = ProtocolTable(
             Page("/v2/models/{model}[/versions/{version}]/stats", "statistics"),
             Page("/v2/models/{model}[/versions/{version}]/ready", "model_ready", is_open=True),
             Page("/v2/models/{model}[/versions/{version}]", "metadata", summary="The model's inputs and outputs"),
+            Page(RESULT, "result", methods=("GET", "DELETE")),
         ),
+        asynchronous=True,
     ),
     TORCHSERVE,
-    ClientProtocol("invocations", "MLflow, SageMaker", infer=("/invocations",)),
+    ClientProtocol("invocations", "MLflow, SageMaker", infer=("/invocations",), asynchronous=True),
     ClientProtocol("embeddings", "OpenAI", infer=("/v1/embeddings",), any_model=False),
     ClientProtocol("rerank", "Cohere, Jina", infer=("/v1/rerank", "/v2/rerank"), any_model=False),
 )

@@ -46,7 +46,7 @@ _PORTS: Json = {
 # Names and paths of the operator's own containers, volumes and mounts.
 OWN_CONTAINERS = ("proxy", "runtime", "model", "batch")
 PROXY_PORTS = (8080, 9090)
-OWN_VOLUMES = ("run", "cache", "shm", "tmp", "model", "tls", "client-ca", "api-keys", "ca-bundle")
+OWN_VOLUMES = ("run", "cache", "shm", "tmp", "model", "tls", "client-ca", "api-keys", "webhook-keys", "ca-bundle")
 OWN_PATHS = r"^/*((run|dev|tmp|var|var/+cache)?/*|(run/+shoal|dev/+shm|var/+cache/+shoal)(/.*)?|(.*/)?[.][.](/.*)?)$"
 """Mount paths that would hide the operator's own mounts in the runtime's containers."""
 PROXY_PATHS = r"^/*((run|etc|tmp|var|var/+run)?/*|(run/+shoal|etc/+shoal|var/+run/+shoal)(/.*)?|(.*/)?[.][.](/.*)?)$"

@@ -44,6 +44,10 @@ class Policy(SettingsSection, frozen=True):
         "traefik.ingress.kubernetes.io/router.tls",
     )
     services: Annotated[Patterns, Meta(description="Types of a service's Service.")] = ("ClusterIP",)
+    webhook_hosts: Annotated[
+        Patterns,
+        Meta(description="Hosts in `asynchronous.webhooks.allowedHosts`, to which proxies send results."),
+    ] = ("*",)
     # What pods may read.
     secrets: Annotated[
         Patterns,

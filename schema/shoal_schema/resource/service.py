@@ -21,6 +21,7 @@ from shoal_schema.fields.rules import (
     value_at,
 )
 from shoal_schema.resource.access import AccessSpec
+from shoal_schema.resource.asynchronous import AsynchronousSpec
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.network import NetworkPolicySpec, TlsSpec
 from shoal_schema.resource.pod import PodSpec
@@ -137,6 +138,7 @@ class InferenceServiceSpec(SettingsSection, frozen=True):
     proxy: ProxySpec = ProxySpec()
     batching: BatchingSpec = BatchingSpec()
     queue: QueueSpec = QueueSpec()
+    asynchronous: AsynchronousSpec | None = None
     # How many replicas, and how they are replaced.
     replicas: Annotated[
         int,

@@ -101,6 +101,7 @@ def connections(objects: list[Json]) -> dict[str, tuple[Peer, Peer, int, str]]:
         "operator-activator": (operator, activator, 9090, "TCP"),
         "activator-names": (activator, DNS, 53, "UDP"),
         "activator-operator": (activator, operator, 8082, "TCP"),
+        "activator-activator": (activator, activator, 20000, "TCP"),
         "activator-pod": (activator, SERVICE, HTTP_PORT, "TCP"),
         "prometheus-operator": (PROMETHEUS, operator, 8082, "TCP"),
         "prometheus-activator": (PROMETHEUS, activator, 9090, "TCP"),
@@ -169,6 +170,7 @@ def test_more_can_be_let_through_and_callers_can_be_named(chart: Chart) -> None:
     assert allows(objects, peer_of(objects, "operator"), OUTSIDE, 5000)
     assert not allows(objects, STRANGER, activator, 20000)
     assert allows(objects, Peer("shoal-system", {"app": "gateway"}), activator, 20000)
+    assert allows(objects, activator, activator, 20000)
 
 
 def test_without_policies_nothing_is_refused(chart: Chart) -> None:

@@ -342,6 +342,37 @@ def test_the_service_has_its_own_annotation_beside_a_users() -> None:
     assert service["metadata"]["annotations"].items() >= {"a/b": "c", "serving.shoal.dev/operator": "default"}.items()
 
 
+def test_asynchronous_requests_configure_the_proxy_only() -> None:
+    store = {"uri": "s3://results/cat", "secretName": "shoal-results"}
+    webhooks = {"allowedHosts": ["hooks.example.com"], "secretName": "shoal-hooks"}
+    asked = target(with_fields(MINIMAL, asynchronous={"store": store, "webhooks": webhooks, "maxBytes": 1 << 30}))
+    proxy, plain = make_proxy(asked), make_proxy(target(MINIMAL))
+
+    assert env(proxy)["SHOAL_ASYNC_TIMEOUT_S"] == "3600"
+    assert env(proxy)["SHOAL_ASYNC_STORE"] == "s3://results/cat"
+    assert env(proxy)["SHOAL_PROXY_WEBHOOK_KEYS"] == "/var/run/shoal/webhook-keys"
+    assert proxy["envFrom"] == [{"secretRef": {"name": "shoal-results"}}]
+    assert {"name": "webhook-keys", "mountPath": "/var/run/shoal/webhook-keys", "readOnly": True} in proxy[
+        "volumeMounts"
+    ]
+    # The held bodies and results, and webhooks that outlive them, are beside the queue's memory.
+    memory = [int(each["resources"]["limits"]["memory"].removesuffix("Mi")) for each in (proxy, plain)]
+    assert memory[0] - memory[1] == 2048
+    assert "envFrom" not in plain
+    assert not [name for name in env(plain) if name.startswith("SHOAL_ASYNC_")]
+    spec = make_deployment(asked)["spec"]["template"]["spec"]
+    assert {"name": "webhook-keys", "secret": {"secretName": "shoal-hooks"}} in spec["volumes"]
+
+
+def test_a_candidate_accepts_and_continues_no_asynchronous_requests() -> None:
+    store = {"uri": "s3://results/cat", "secretName": "shoal-results"}
+    asked = target(with_fields(MINIMAL, asynchronous={"store": store}))
+    candidate = make_proxy(dataclasses.replace(asked, candidate_replicas=1))
+
+    assert not [name for name in env(candidate) if name.startswith("SHOAL_ASYNC_")]
+    assert "envFrom" not in candidate
+
+
 def test_api_keys_are_mounted_in_the_proxy_only_and_required() -> None:
     asked = target(with_fields(MINIMAL, access={"apiKeys": {"secretName": "callers"}}))
     spec = make_deployment(asked)["spec"]["template"]["spec"]

@@ -185,6 +185,14 @@ NARROWED: list[tuple[Json, str, Json, Json]] = [
         {"images": ("evil/*",)},
     ),
     (
+        with_fields(
+            MINIMAL, asynchronous={"webhooks": {"allowedHosts": ["hooks.example.com"], "secretName": "shoal-hooks"}}
+        ),
+        "spec.asynchronous.webhooks.allowedHosts 'hooks.example.com'",
+        {"webhook_hosts": ("*.internal",)},
+        {"webhook_hosts": ("*.example.com",)},
+    ),
+    (
         with_fields(MINIMAL, proxy={"image": "evil/a:1"}),
         "spec.proxy.image",
         {"images": ("good/*",)},

@@ -19,7 +19,13 @@ from shoal_operator.zero.hosted import HostedService
 from shoal_operator.zero.ports import REST_S
 from shoal_operator.zero.scale_to_zero import ScaleToZero
 from shoal_schema.fields.declaring import Json
-from shoal_schema.interfaces.activator import ActivatorReport, ActivatorTable, decode_table, encode
+from shoal_schema.interfaces.activator import (
+    ActivatorAsynchronous,
+    ActivatorReport,
+    ActivatorTable,
+    decode_table,
+    encode,
+)
 from shoal_schema.process.settings.operator import OperatorProcess
 from tests.operator.fakes import FakeCluster, reconciler_of
 from tests.operator.loads import holding
@@ -336,6 +342,27 @@ def test_long_poll_returns_when_the_table_changes() -> None:
         assert not asked.done()
         world.records.drop(CAT)
         assert (await asked).services == ()
+
+    play(story)
+
+
+def test_the_table_has_all_activators_and_the_limits_of_asynchronous_requests() -> None:
+    async def story(world: World) -> None:
+        spec = world.cluster.services[CAT]["spec"]
+        spec["asynchronous"] = {"resultSeconds": 60, "store": {"uri": "s3://results/cat"}}
+        await world.reconcile()
+        table = await world.table()
+        (entry,) = table.services
+        assert entry.asynchronous == ActivatorAsynchronous(3600, 60, store=True)
+        assert table.peers == (world.activator.address,)
+
+        world.cluster.addresses.append(pod(uid="another", podIP="127.0.0.9"))
+        assert (await world.table(table.version)).peers == tuple(sorted((world.activator.address, "127.0.0.9")))
+
+        del spec["asynchronous"]
+        await world.reconcile()
+        (entry,) = (await world.table()).services
+        assert entry.asynchronous is None
 
     play(story)
 

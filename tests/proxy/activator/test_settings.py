@@ -10,7 +10,7 @@ from shoal_schema.process.environment import SettingsError
     ("name", "near"),
     [
         ("SHOAL_ACTIVATOR_SERVICE_MAX_REQUEST", "SHOAL_ACTIVATOR_SERVICE_MAX_REQUESTS"),
-        ("SHOAL_WAITNG_MAX_BYTES", "SHOAL_ACTIVATOR_MAX_BYTES"),
+        ("SHOAL_ACTIVATR_MAX_BYTES", "SHOAL_ACTIVATOR_MAX_BYTES"),
         ("SHOAL_ACTIVATOR_DRAIN_DELAY", "SHOAL_ACTIVATOR_DRAIN_DELAY_S"),
     ],
 )

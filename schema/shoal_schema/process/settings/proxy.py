@@ -178,6 +178,17 @@ class ProxyProcess(SettingsSection, frozen=True):
         ]
         | None
     ) = None
+    webhook_keys: (
+        Annotated[
+            str,
+            Meta(
+                description="Keys that sign webhooks: a directory with a file per key, such as a mounted Secret."
+                " Checked for changes every second."
+            ),
+            Env("SHOAL_PROXY_WEBHOOK_KEYS", PROXY, allowed="a directory"),
+        ]
+        | None
+    ) = None
     padding_factor: Annotated[
         float,
         Meta(
