@@ -17,6 +17,7 @@
       RowsFailed                the first failing row's
       ModelFailed               500      -
         BatchTooLarge           500      -
+      CrashesRuntime            500      -
       IssuerUnavailable         503      unauthenticated
       Overloaded                503      queue_rows, queue_bytes, late, connections
       Draining                  503      draining
@@ -163,6 +164,10 @@ class ModelFailed(ProxyError):
 
 class BatchTooLarge(ModelFailed):
     """The batch exceeds the runtime's memory; a smaller batch may succeed."""
+
+
+class CrashesRuntime(ProxyError):
+    """The request's rows ended the runtime repeatedly, so it does not run again for a while."""
 
 
 class Overloaded(ProxyError):
