@@ -1,6 +1,7 @@
 """Several instances of the runtime in one container: one process each, and this one, which supervises them.
 
 start    the first instance -> ready -> host and GPU have memory for all -> the others, in the precision of the first
+         and of the same files
 exit     status 2 or 3, such as a model that cannot be loaded, and no other instance runs -> exit with that status
          otherwise -> that instance starts again after a delay; the others continue
 SIGTERM  SIGTERM to all -> exit 0 when all have ended
@@ -22,7 +23,7 @@ from shoal_runtime.errors import EXIT_LOAD_FAILED, EXIT_USAGE
 from shoal_runtime.execution.threads import CGROUP
 from shoal_runtime.settings import Settings
 from shoal_schema.fields.addresses import Address
-from shoal_schema.interfaces.instances import PRECISION, instance_address
+from shoal_schema.interfaces.instances import MODEL_DIGEST, PRECISION, instance_address
 from shoal_schema.interfaces.metrics import DEVICE_MEMORY
 from shoal_schema.process.child_process import kill_session, module_command
 from shoal_schema.process.restarts import Backoff, after_exit
@@ -114,7 +115,7 @@ class _Instances:
         named = ":" in settings.runtime.device
         self._devices = [] if named else visible_devices(environ, os.listdir("/dev"))
         self._chosen: Mapping[str, str] = {}
-        """Variable with the precision that the first instance has chosen; empty until then."""
+        """Variables with the precision and the model's files of the first ready instance; empty until then."""
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
 
@@ -198,7 +199,12 @@ class _Instances:
                 await asyncio.sleep(READY_CHECK_S)
         ready = response.json()
         # A model that keeps the dtype of its file reports none, and does so again with Float32.
-        self._chosen = {"SHOAL_RUNTIME_CHOSEN_PRECISION": ready.get(PRECISION, Precision.FLOAT32)}
+        self._chosen = {
+            "SHOAL_RUNTIME_CHOSEN_PRECISION": ready.get(PRECISION, Precision.FLOAT32),
+            "SHOAL_RUNTIME_MODEL_DIGEST": ready[MODEL_DIGEST],
+            # Others load what the first one has fetched, without a request to a server that may have a newer model.
+            "SHOAL_MODEL_FETCHED": "true",
+        }
         sharing = instances_on_device(0, self._count, len(self._devices))
         if shortage := device_shortage(sharing, ready):
             return shortage

@@ -290,11 +290,7 @@ class Scheduler:
 
     @property
     def _suspect_runs(self) -> bool:
-        # Read for each batch: a loop is faster than `any` when compiled.
-        for running in self.batcher.running:
-            if running.batch.suspect:
-                return True
-        return False
+        return any(running.batch.suspect for running in self.batcher.running)
 
     def _next_suspect(self, now_s: float) -> SchedulerStep | WaitUntil | None:
         """Return the next batch of suspects; None if none may run now and other batches may."""

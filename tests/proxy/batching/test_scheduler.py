@@ -547,7 +547,8 @@ def test_the_last_ready_runtime_runs_no_suspect_until_half_of_its_time_has_passe
     scheduler, other = two_runtimes_of_which_one_was_lost()
     answer(scheduler, other)
     assert scheduler.admit(row(4), 2.0) is None
-    assert rows_of(unsuspected := sent(scheduler, 2.0)).tolist() == [[4]]
+    unsuspected = sent(scheduler, 2.0)
+    assert rows_of(unsuspected).tolist() == [[4]]
     answer(scheduler, unsuspected, 3.0)
 
     wait = scheduler.next_batch(3.0)
@@ -561,7 +562,8 @@ def test_suspects_run_one_by_one_when_the_lost_runtime_is_back() -> None:
     scheduler, other = two_runtimes_of_which_one_was_lost()
     scheduler.batcher.set_concurrency(2)
 
-    assert rows_of(first := sent(scheduler, 2.0)).tolist() == [[1]]
+    first = sent(scheduler, 2.0)
+    assert rows_of(first).tolist() == [[1]]
     assert scheduler.admit(row(4), 2.0) is None
     assert isinstance(scheduler.next_batch(2.0), WaitUntil), "nothing is sent behind a suspect"
     answer(scheduler, other, 2.0)
