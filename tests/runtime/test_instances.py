@@ -245,6 +245,23 @@ def test_an_instance_that_is_killed_starts_again_and_the_other_continues(start: 
 
 
 @pytest.mark.integration
+def test_an_instance_that_is_stopped_is_killed_and_starts_again(start: Callable[..., Supervised]) -> None:
+    supervised = start()
+    for number in (0, 1):
+        supervised.wait_ready(number)
+    first, second = sorted(supervised.loaded())
+
+    os.kill(second, signal.SIGSTOP)
+    supervised.wait_logged("event=instance_killed instance=1")
+    for _ in supervised.attempts():
+        if len(supervised.loaded()) == 3:
+            break
+    supervised.wait_ready(1)
+
+    assert [exists(first), exists(second)] == [True, False]
+
+
+@pytest.mark.integration
 def test_processes_that_a_model_has_started_end_with_its_instance(start: Callable[..., Supervised]) -> None:
     supervised = start(SHOAL_MODEL_PARAMETERS='{"forks": true}')
     for number in (0, 1):

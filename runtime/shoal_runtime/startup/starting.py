@@ -282,4 +282,5 @@ def serve_model(
         memory,
         precision=started.precision,
         digest=started.digest,
+        forward_timeout_s=model.forward_timeout_s,
     )

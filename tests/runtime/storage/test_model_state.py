@@ -106,5 +106,5 @@ def test_a_model_is_the_same_if_its_digest_is_the_expected_one() -> None:
 def test_a_file_that_changed_while_the_model_was_loaded_is_named() -> None:
     check_unchanged({"a": "1"}, {"a": "1", "written by the model": "2"})
     for after in ({"a": "2"}, {}):
-        with pytest.raises(LoadError, match="^a changed"):
+        with pytest.raises(LoadError, match=r"^a changed"):
             check_unchanged({"a": "1"}, after)
