@@ -1,5 +1,6 @@
 """A row that crashes the runtime, and several instances of it: real processes throughout."""
 
+import os
 import sys
 import tempfile
 import time
@@ -39,8 +40,10 @@ def test_a_row_that_crashes_two_runtimes_is_rejected_and_others_are_served(tmp_p
         try:
             metrics = f"http://127.0.0.1:{admin_port}/metrics"
             ends_s = time.monotonic() + 60
-            while time.monotonic() < ends_s and b"count=2 of=2" not in tail(log).encode():
+            while time.monotonic() < ends_s and "all 2 instances ready" not in tail(log):
                 time.sleep(0.1)
+            said = os.pread(log.fileno(), 1 << 20, 0).decode()
+            readiness = plain.get(f"http://127.0.0.1:{admin_port}/readyz").json()
 
             def post(value: float) -> tuple[int, str]:
                 answer = client.post("/v1/models/m:predict", json={"instances": [[value, value]]})
@@ -58,6 +61,9 @@ def test_a_row_that_crashes_two_runtimes_is_rejected_and_others_are_served(tmp_p
         finally:
             stop(process)
 
+    assert "1 of 2 instances ready after" in said
+    assert "all 2 instances ready after" in said
+    assert readiness["instances"]["of"] == 2
     assert [status for number, (status, _) in enumerate(answers) if number != 20] == [200] * 59
     assert answers[20] == (503, "maybe")
     assert again[-1] == (500, "no")

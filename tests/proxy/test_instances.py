@@ -92,6 +92,7 @@ def test_a_lost_runtime_fails_only_its_own_batch(tmp_path: Path) -> None:
             assert kept == 4
             await until(lambda: link.concurrency == 1)
             assert link.ready
+            assert link.counts == (1, 2)
             assert link.losses == 1
             assert await send(link, 5) == 10
 

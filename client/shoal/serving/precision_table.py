@@ -35,7 +35,9 @@ def precision_text(report: Mapping[str, Any]) -> str:
     errors = [_error(each["precision"], output) for each in measured for output in each["outputs"]]
     parts += ["", table([_ERROR, *errors])]
     kinds = {_compared(output) for each in measured for output in each["outputs"] if output["agreement"] is not None}
-    parts += [""] * bool(kinds) + [f"agreement of {each}: {_MEANINGS[each]} {report['reference']}" for each in sorted(kinds, reverse=True)]
+    parts += [""] * bool(kinds) + [
+        f"agreement of {each}: {_MEANINGS[each]} {report['reference']}" for each in sorted(kinds, reverse=True)
+    ]
     failed = [each for each in report["precisions"] if each["failure"]]
     parts += [""] * bool(failed) + [f"no {each['precision']}: {visible(each['failure'])}" for each in failed]
     if choice := report["chosen"]:

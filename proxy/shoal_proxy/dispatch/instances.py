@@ -83,6 +83,11 @@ class InstancesLink:
         return sum(each.link.concurrency for each in self._usable) + held
 
     @property
+    def counts(self) -> tuple[int, int]:
+        """Return the number of runtimes that get batches, and of all."""
+        return len(self._usable), len(self._instances)
+
+    @property
     def losses(self) -> int:
         """Number of times that a ready runtime became unready."""
         return sum(each.link.losses for each in self._instances)
