@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 MODELS = ("adder", "cat", "onnx", "skops")
 LIMIT_S = 300.0
+LAST_LINES_S = 0.2
+"""Time for the thread that reads the log of a process that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,10 @@ STEPS = (
 )
 
 
+class StartFailedError(Exception):
+    """A process ended before it was ready, or was not ready in time."""
+
+
 @dataclass(slots=True)
 class Timeline:
     """One start: by step, seconds since the first process was started, and processor seconds of its process so far."""
@@ -72,6 +79,8 @@ class Timeline:
     begun_s: float = field(default_factory=time.monotonic)
     at_s: dict[str, float] = field(default_factory=dict)
     cpu_s: dict[str, float] = field(default_factory=dict)
+    last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=5))
+    """Of the logs of all processes."""
 
     def mark(self, step: str, pid: int) -> None:
         """Note that a step is over, the first time."""
@@ -87,13 +96,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default=",".join(MODELS), help="models, separated by commas")
     options = parser.parse_args(arguments)
     names = options.only.split(",")
+    known = sorted({*CASES, *INPUTS, "adder"})
+    if unknown := [name for name in names if name not in known]:
+        parser.error(f"--only names {', '.join(unknown)}; the models are {', '.join(known)}")
     here = surroundings()
     with tempfile.TemporaryDirectory() as folder:
-        models = {name: model_of(name, Path(folder)) for name in names}
+        try:
+            models = {name: model_of(name, Path(folder)) for name in names}
+        except subprocess.CalledProcessError:
+            print("coldstart: a model cannot be saved, as the output above shows. `make env` installs", file=sys.stderr)
+            return 1
         starts: dict[str, list[Timeline]] = {name: [] for name in names}
         for _ in range(options.times):
             for name, model in models.items():
-                starts[name].append(start(model, request_of(name)))
+                try:
+                    starts[name].append(start(model, request_of(name)))
+                except (StartFailedError, httpx.HTTPError) as error:
+                    print(f"coldstart: the model {name} did not start: {error}", file=sys.stderr)
+                    return 1
     rows = {name: summary(timelines) for name, timelines in starts.items()}
     document = {"benchmark": "coldstart", **here, "times": options.times, "models": rows}
     path = RESULTS / f"coldstart-{slug(here['machine'])}-{here['date']}.json"
@@ -140,7 +160,7 @@ def start(model: Path, request: tuple[bytes, str]) -> Timeline:
                 SHOAL_PROXY_ADMIN_LISTEN=f"127.0.0.1:{admin_port}",
             )
         )
-        wait_until_ready(f"http://127.0.0.1:{admin_port}/readyz?wait_ms=2000", (runtime, proxy))
+        wait_until_ready(f"http://127.0.0.1:{admin_port}/readyz?wait_ms=2000", (runtime, proxy), timeline)
         timeline.mark("shoal_proxy ready", proxy.pid)
         body, content_type = request
         url = f"http://127.0.0.1:{port}/v1/models/model:predict"
@@ -174,24 +194,33 @@ def follow(module: str, started: subprocess.Popen[str], timeline: Timeline) -> N
     assert started.stderr is not None
     names = {step.name for step in STEPS}
     for line in started.stderr:
+        timeline.last_lines.append(line)
         name = f"{module} {line.partition('event=')[2].partition(' ')[0]}"
         if name in names:
             timeline.mark(name, started.pid)
 
 
-def wait_until_ready(url: str, processes: Sequence[subprocess.Popen[str]]) -> None:
+def wait_until_ready(
+    url: str, processes: Sequence[subprocess.Popen[str]], timeline: Timeline, limit_s: float = LIMIT_S
+) -> None:
     """Ask as a kubelet does, but at once again.
 
     Raises:
-        RuntimeError: a process ended, or time is up.
+        StartFailedError: a process ended, or time is up.
     """
-    end_s = time.monotonic() + LIMIT_S
+    end_s = time.monotonic() + limit_s
     while time.monotonic() < end_s and all(each.poll() is None for each in processes):
         with contextlib.suppress(httpx.TransportError):
             if httpx.get(url, trust_env=False, timeout=10).status_code == httpx.codes.OK:
                 return
         time.sleep(0.01)
-    raise RuntimeError("a process ended, or was not ready in time")
+    ended = [f"status {each.returncode}" for each in processes if each.returncode is not None]
+    why = f"a process ended with {ended[0]}" if ended else f"it was not ready within {limit_s:g} s"
+    time.sleep(LAST_LINES_S)
+    raise StartFailedError(
+        f"{why}. Its last lines are below. Correct their cause, or leave the model out with --only\n"
+        + "".join(timeline.last_lines)
+    )
 
 
 def summary(timelines: Sequence[Timeline]) -> dict[str, dict[str, float]]:

@@ -274,9 +274,10 @@ class Pair:
                 await self._processes[0].started.wait()
                 self._processes[0].started.clear()
                 started_s = time.monotonic()
-                await self._until_ready(http)
+                ready, instances = await self._until_ready(http)
                 took_s = time.monotonic() - started_s
-                self._report(f"ready after {took_s:.1f} s", Style.GREEN, ready_after_s=took_s)
+                several = f"{ready} of {instances} instances " if instances > 1 else ""
+                self._report(f"{several}ready after {took_s:.1f} s", Style.GREEN, ready_after_s=took_s)
                 if self._start_log is not None:
                     self._start_log.is_ready = True
                 if not self._proxy.served:
@@ -285,9 +286,25 @@ class Pair:
                         each.served = True
                     await self._show_first_requests()
                     self.ready.set()
+                if ready < instances and await self._until_all_ready(http):
+                    took_s = time.monotonic() - started_s
+                    self._report(f"all {instances} instances ready after {took_s:.1f} s", Style.GREEN)
 
-    async def _until_ready(self, http: httpx.AsyncClient) -> None:
+    async def _until_all_ready(self, http: httpx.AsyncClient) -> bool:
+        """Wait until all instances are ready; return False if the runtime has started again meanwhile."""
+        while not self._processes[0].started.is_set():
+            with suppress(httpx.TransportError):
+                ready, instances = _instances(await http.get(f"{self.launch.admin_url}/readyz"))
+                if ready == instances:
+                    return True
+            await asyncio.sleep(POLL_INTERVAL_S)
+        return False
+
+    async def _until_ready(self, http: httpx.AsyncClient) -> tuple[int, int]:
         """Poll /readyz until the server is ready, and report the progress of a slow start.
+
+        Returns:
+            The number of ready instances, and of all.
 
         Raises:
             LocalError: the models of a graph's steps do not match, or its composer cannot be loaded.
@@ -298,7 +315,7 @@ class Pair:
             with suppress(httpx.TransportError):
                 response = await http.get(f"{self.launch.admin_url}/readyz")
                 if response.status_code == 200:
-                    return
+                    return _instances(response)
                 now = _reason(response)
             if self.launch.graph:
                 # Waiting does not repair some faults of a graph.
@@ -360,6 +377,12 @@ class Pair:
             self._report("\n  ".join(("try it:", *lines)), first_requests=[curl, command], docs_url=page)
         if not self.launch.shared:
             self._report("Ctrl-C stops")
+
+
+def _instances(response: httpx.Response) -> tuple[int, int]:
+    """Return the number of ready instances and of all, in a response of /readyz."""
+    found = response.json().get("instances") or {"ready": 1, "of": 1}
+    return found["ready"], found["of"]
 
 
 def _reason(response: httpx.Response) -> str:

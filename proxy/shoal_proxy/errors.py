@@ -18,6 +18,7 @@
       RowsFailed                the first failing row's
       ModelFailed               500      -
         BatchTooLarge           500      -
+      CrashesRuntime            500      -
       IssuerUnavailable         503      unauthenticated
       WebhooksUnavailable       503      -
       StoreUnavailable          503      -
@@ -174,6 +175,10 @@ class ModelFailed(ProxyError):
 
 class BatchTooLarge(ModelFailed):
     """The batch exceeds the runtime's memory; a smaller batch may succeed."""
+
+
+class CrashesRuntime(ProxyError):
+    """The request's rows ended the runtime repeatedly, so it does not run again for a while."""
 
 
 class Overloaded(ProxyError):

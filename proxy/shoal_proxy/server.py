@@ -327,6 +327,7 @@ class Proxy:
             started=self.link.started,
             stopping=self,
             rollout=self.rollout,
+            instances=lambda: self.link.counts if isinstance(self.link, InstancesLink) else None,
         )
         admin_protocol: Any = partial(FramedProtocol, limits=self.admin_limits)
         admin = Listener(_config(pages.app(), http=admin_protocol))

@@ -1,6 +1,8 @@
 """Several instances of the runtime in one container: one process each, and this one, which supervises them.
 
 start    the first instance -> ready -> host and GPU have memory for all -> the others, in the precision of the first
+         and of the same files
+stuck    stopped by a signal, or no response for longer than a forward may take -> killed, and starts again
 exit     status 2 or 3, such as a model that cannot be loaded, and no other instance runs -> exit with that status
          otherwise -> that instance starts again after a delay; the others continue
 SIGTERM  SIGTERM to all -> exit 0 when all have ended
@@ -20,11 +22,13 @@ import httpx
 
 from shoal_runtime.errors import EXIT_LOAD_FAILED, EXIT_USAGE
 from shoal_runtime.execution.threads import CGROUP
+from shoal_runtime.liveness import health_client, until_stopped, until_stuck
 from shoal_runtime.settings import Settings
 from shoal_schema.fields.addresses import Address
-from shoal_schema.interfaces.instances import PRECISION, instance_address
+from shoal_schema.interfaces.instances import MODEL_DIGEST, PRECISION, instance_address
 from shoal_schema.interfaces.metrics import DEVICE_MEMORY
 from shoal_schema.process.child_process import kill_session, module_command
+from shoal_schema.process.log_lines import word
 from shoal_schema.process.restarts import Backoff, after_exit
 from shoal_schema.resource.runtime import Precision
 
@@ -114,7 +118,7 @@ class _Instances:
         named = ":" in settings.runtime.device
         self._devices = [] if named else visible_devices(environ, os.listdir("/dev"))
         self._chosen: Mapping[str, str] = {}
-        """Variable with the precision that the first instance has chosen; empty until then."""
+        """Variables with the precision and the model's files of the first ready instance; empty until then."""
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
 
@@ -145,7 +149,7 @@ class _Instances:
         while True:
             started_s = time.monotonic()
             process = await self._start(number)
-            code = await process.wait()
+            code = await self._until_ended(number, process)
             # Processes that the model has started hold the instance's sockets.
             kill_session(process.pid)
             if self._stopping.is_set():
@@ -161,6 +165,26 @@ class _Instances:
                 return 0
             except TimeoutError:
                 continue
+
+    async def _until_ended(self, number: int, process: asyncio.subprocess.Process) -> int:
+        """Wait until an instance ends, and kill it if it is stopped or stuck; return its exit status."""
+        ended = asyncio.create_task(process.wait())
+        limit_s = self._settings.runtime.forward_timeout_seconds
+        async with health_client(self._address(number)) as client:
+            faults = [
+                asyncio.create_task(until_stopped(Path(f"/proc/{process.pid}/stat"))),
+                asyncio.create_task(until_stuck(client, limit_s)),
+            ]
+            try:
+                await asyncio.wait((ended, *faults), return_when=asyncio.FIRST_COMPLETED)
+                if not ended.done():
+                    reason = next(fault.result() for fault in faults if fault.done())
+                    logger.error("event=instance_killed instance=%d reason=%s", number, word(reason))
+                    kill_session(process.pid)
+                return await ended
+            finally:
+                for task in (ended, *faults):
+                    task.cancel()
 
     async def _start(self, number: int) -> asyncio.subprocess.Process:
         address = self._address(number)
@@ -185,20 +209,22 @@ class _Instances:
 
     async def _until_room(self) -> str | None:
         """Wait until the first instance is ready, and read its precision; return an error message if no other fits."""
-        address = self._address(0)
-        base = "http://runtime" if address.path else f"http://{address}"
-        transport = httpx.AsyncHTTPTransport(uds=address.path or None)
-        async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=10) as client:
+        async with health_client(self._address(0)) as client:
             while True:
                 try:
-                    if (response := await client.get(f"{base}/v2/health/ready")).status_code == 200:
+                    if (response := await client.get("/v2/health/ready", timeout=10)).status_code == 200:
                         break
                 except httpx.TransportError:
                     pass
                 await asyncio.sleep(READY_CHECK_S)
         ready = response.json()
         # A model that keeps the dtype of its file reports none, and does so again with Float32.
-        self._chosen = {"SHOAL_RUNTIME_CHOSEN_PRECISION": ready.get(PRECISION, Precision.FLOAT32)}
+        self._chosen = {
+            "SHOAL_RUNTIME_CHOSEN_PRECISION": ready.get(PRECISION, Precision.FLOAT32),
+            "SHOAL_RUNTIME_MODEL_DIGEST": ready[MODEL_DIGEST],
+            # Others load what the first one has fetched, without a request to a server that may have a newer model.
+            "SHOAL_MODEL_FETCHED": "true",
+        }
         sharing = instances_on_device(0, self._count, len(self._devices))
         if shortage := device_shortage(sharing, ready):
             return shortage

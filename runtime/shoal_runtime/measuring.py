@@ -2,7 +2,7 @@
 
 import gc
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from shoal_runtime.inspecting import kept_warnings
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.serving import log_cause
 from shoal_runtime.settings import Settings
+from shoal_runtime.signature.spec import TensorSpec
 from shoal_runtime.startup.deviations import Tolerance
 from shoal_runtime.startup.precision_choice import Measurement, choose
 from shoal_runtime.startup.precisions import (
@@ -23,6 +24,7 @@ from shoal_runtime.startup.precisions import (
 from shoal_runtime.startup.trial_rows import Batch
 from shoal_runtime.storage.fetching import fetch_model
 from shoal_schema.resource.runtime import DType, Precision
+from shoal_schema.wire.datatypes import Array
 
 MAX_BATCHES: Final = 16
 """Batches of a file's rows to compare."""
@@ -45,10 +47,13 @@ def measure_precisions(settings: Settings, rows: str | None = None) -> Json:
     report["refused"] = None
     with kept_warnings() as report["warnings"]:
         try:
+            if rows is not None:
+                # Before the model is loaded, which may take minutes.
+                _file_reader()
             files = fetch_model(settings, Readiness())
             reference = load_reference(files, settings)
             report |= _described(reference, rows)
-            batches = _batches(reference, rows)
+            batches, report["rows"]["count"] = _batches(reference, rows)
             report["rows"]["batches"] = len(batches)
             # Against itself, Float32 shows how far results differ from run to run.
             measured = [measure(reference, reference, batches)]
@@ -75,31 +80,42 @@ def _described(reference: LoadedPrecision, rows: str | None) -> Json:
         "name": model.name,
         "device": str(model.machine.device),
         "reference": "Float32" if reference.dtype is DType.FLOAT32 else "the dtype of the file",
-        "rows": {"source": rows or "generated", "batch_size": model.signature.max_batch_size, "batches": 0},
+        "rows": {"source": rows or "generated", "batch_size": model.signature.max_batch_size, "batches": 0, "count": 0},
     }
 
 
-def _batches(reference: LoadedPrecision, rows: str | None) -> Sequence[Batch]:
-    """Return the batches to measure with.
+def _batches(reference: LoadedPrecision, rows: str | None) -> tuple[Sequence[Batch], int]:
+    """Return the batches to measure with, and their number of different rows.
 
     Raises:
         LoadError: rows cannot be read or generated, or the model rejects them; the message has the remedy.
     """
     if rows is None:
         try:
-            return sample_batches(reference)
+            batches = sample_batches(reference)
+            return batches, len(batches) * reference.model.signature.max_batch_size
         except LoadError as error:
             raise LoadError(f"{error}. {ROWS_REMEDY}") from error
-    try:
-        from shoal_runtime.offline.errors import JobError  # noqa: PLC0415 (pyarrow is an extra)
-        from shoal_runtime.offline.sample_rows import sample_rows  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise LoadError(f'rows of a file need {error.name}: pip install "shoal[batch]"') from None
+    from shoal_runtime.offline.errors import JobError  # noqa: PLC0415
+
     signature = reference.model.signature
     try:
-        return sample_rows(rows, signature.inputs, signature.max_batch_size, MAX_BATCHES)
+        return _file_reader()(rows, signature.inputs, signature.max_batch_size, MAX_BATCHES)
     except JobError as error:
         raise LoadError(f"{error}. {ROWS_REMEDY}") from error
+
+
+def _file_reader() -> Callable[[str, Sequence[TensorSpec], int, int], tuple[list[dict[str, Array]], int]]:
+    """Return `sample_rows`, which needs an extra.
+
+    Raises:
+        LoadError: the extra is not installed; the message has the remedy.
+    """
+    try:
+        from shoal_runtime.offline.sample_rows import sample_rows  # noqa: PLC0415 (pyarrow is an extra)
+    except ModuleNotFoundError as error:
+        raise LoadError(f'--rows needs {error.name}, which is not installed. Run pip install "shoal[batch]"') from None
+    return sample_rows
 
 
 def _entry(found: Measurement, batch_size: int) -> Json:

@@ -1,6 +1,10 @@
 import os
+from pathlib import Path
 
-from benchmarks.coldstart import STEPS, Timeline, summary, table
+import pytest
+
+import benchmarks.coldstart
+from benchmarks.coldstart import STEPS, Timeline, main, summary, table
 
 
 def timeline(factor: float) -> Timeline:
@@ -33,3 +37,27 @@ def test_the_table_has_a_row_for_each_step_and_a_column_for_each_model() -> None
 
     assert len(lines) == 2 + len(STEPS)
     assert lines[-1] == "| first answer | 1.00, 14.0 s | 2.00, 28.0 s |"
+
+
+def test_an_unknown_model_is_named_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--only", "adder,nope"])
+
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert "nope" in said
+    assert "adder" in said
+
+
+@pytest.mark.integration
+def test_a_model_that_does_not_start_is_reported_with_its_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(benchmarks.coldstart, "model_of", lambda name, folder: tmp_path / "none")
+
+    assert main(["--only", "adder", "--times", "1"]) == 1
+
+    said = capsys.readouterr().err
+    assert "status 3" in said
+    assert "does not exist" in said
+    assert "--only" in said

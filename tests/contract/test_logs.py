@@ -59,6 +59,41 @@ def test_a_line_is_time_level_logger_and_event(capsys: pytest.CaptureFixture[str
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z WARNING shoal\.proxy event=late rows=3\n", line)
 
 
+@pytest.mark.parametrize(
+    ("template", "arguments", "expected"),
+    [
+        ("event=a message=this port is open", (), 'event=a message="this port is open"'),
+        ("event=a why=%s rows=%d", ("too late", 3), 'event=a why="too late" rows=3'),
+        ("event=a why=%s", ('he said "no"',), 'event=a why="he said \\"no\\""'),
+        ("event=a why=%s", ('"quoted before"',), 'event=a why="quoted before"'),
+        ("event=a why=%r", ("too late",), "event=a why='too late'"),
+        ("event=a error=%s; %s", ("no", "retried"), 'event=a error="no; retried"'),
+        ("event=a revision=%s rows=%d", ("", 3), "event=a rows=3"),
+        ("event=a share=%d%%", (5,), "event=a share=5%"),
+        ("event=a share=5%%", (), "event=a share=5%%"),
+        (
+            "event=a message=%s%s",
+            ("it failed", "\nTraceback\n  x = 1"),
+            'event=a message="it failed"\nTraceback\n  x = 1',
+        ),
+        ("event=a traceback=\n%s", ("Traceback",), "event=a\nTraceback"),
+        ("the model cannot be loaded: %s", ("no file",), "the model cannot be loaded: no file"),
+        ("event=a rows=%d", ("wrong", 3), "event=a rows=%d"),
+    ],
+)
+def test_in_text_values_of_several_words_are_quoted(
+    template: str, arguments: tuple[object, ...], expected: str
+) -> None:
+    record = logging.makeLogRecord({"name": "l", "levelname": "INFO", "msg": template})
+    record.message, record.args, record.asctime = template, arguments, "t"
+    if "event" not in template:
+        record.message = record.getMessage()
+
+    line = shoal_schema.process.logs.TextFormatter().formatMessage(record)
+
+    assert line.partition(" INFO l ")[2] == expected
+
+
 def test_in_json_a_line_is_an_object_of_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     shoal_schema.process.logs.configure("WARNING", "json")
 

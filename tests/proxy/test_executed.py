@@ -75,6 +75,23 @@ def test_whose_runtime_dies_may_have_been_executed(*, coalesce: bool) -> None:
         assert said(plain.post(running.url + V2_PATH, json=v2_body([row(1)]))) == (503, "maybe")
 
 
+@pytest.mark.parametrize("coalesce", [False, True])
+def test_rows_that_ended_the_runtime_alone_twice_are_not_executed_again(*, coalesce: bool) -> None:
+    def respond(seen: Seen) -> tuple[int, dict[str, str], bytes] | None:
+        return None if 13 in seen.inputs["x"] else (200, *write_answer(double(seen.inputs), {}, binary=True))
+
+    with running_proxy(lambda: FakeRuntime(respond=respond), coalesce_identical=coalesce) as running:
+
+        def post(value: float) -> httpx.Response:
+            running.until(lambda: running.proxy.link.ready)
+            return plain.post(running.url + V2_PATH, json=v2_body([row(value)]))
+
+        assert [said(post(13)) for _ in range(4)] == [(503, "maybe")] * 2 + [(500, "no")] * 2
+        assert len(running.runtime.seen) == 2
+        assert post(1).status_code == 200
+        assert "of the runtime" in post(13).json()["error"]
+
+
 @pytest.mark.parametrize(
     ("status", "word", "given", "sent"),
     [

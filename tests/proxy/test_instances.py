@@ -11,6 +11,7 @@ import pytest
 
 from shoal_proxy.batching.batch import make_batch
 from shoal_proxy.batching.pending import RequestSlice
+from shoal_proxy.dispatch import instances as instances_module
 from shoal_proxy.dispatch.exchange import RuntimeLink
 from shoal_proxy.dispatch.instances import InstancesLink
 from shoal_proxy.errors import RuntimeUnavailable
@@ -91,8 +92,55 @@ def test_a_lost_runtime_fails_only_its_own_batch(tmp_path: Path) -> None:
             assert kept == 4
             await until(lambda: link.concurrency == 1)
             assert link.ready
+            assert link.counts == (1, 2)
             assert link.losses == 1
             assert await send(link, 5) == 10
+
+    asyncio.run(main())
+
+
+def test_a_stuck_runtime_keeps_its_own_batch_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instances_module, "LATE_S", 0.05)
+
+    async def main() -> None:
+        stuck, other = FakeRuntime(), FakeRuntime()
+        async with instances(tmp_path, stuck, other) as link:
+            stuck.gate.clear()
+            first = asyncio.create_task(send(link, 1))
+            await until(lambda: stuck.running + other.running == 1)
+            if other.running:  # runtimes take turns
+                stuck, other = other, stuck
+            assert await send(link, 2) == 4
+            await asyncio.sleep(0.06)
+            other.gate.clear()
+            sending = [asyncio.create_task(send(link, number)) for number in (3, 4)]
+            await until(lambda: other.running == 2)
+            assert stuck.running == 1, "the last batch would have waited behind the stuck one"
+            other.gate.set()
+            assert await asyncio.gather(*sending) == [6, 8]
+            stuck.gate.set()
+            assert await first == 2
+
+    asyncio.run(main())
+
+
+def test_batches_of_a_runtime_that_is_not_ready_keep_none_from_the_others(tmp_path: Path) -> None:
+    async def main() -> None:
+        stuck, other = FakeRuntime(), FakeRuntime()
+        async with instances(tmp_path, stuck, other) as link:
+            for each in (stuck, other):
+                each.gate.clear()
+            sending = [asyncio.create_task(send(link, number)) for number in range(4)]
+            await until(lambda: stuck.running == other.running == 2)
+            changes: list[int] = []
+            link.on_change = lambda: changes.append(link.concurrency)
+            stuck.ready = False
+            await link._instances[0].link.check()
+            assert changes == [3], "one of the ready runtime, and two that the other holds"
+            other.gate.set()
+            stuck.gate.set()
+            await asyncio.gather(*sending)
+            assert changes[-1] == link.concurrency == 1
 
     asyncio.run(main())
 

@@ -256,7 +256,9 @@ def test_a_capacity_beyond_what_was_served_is_reported_as_a_bound(capsys: pytest
         assert re.search(r"capacity at 99% +at most [0-9]+/s .* 60/s were measured", out)
         assert err == ""
         assert main("simulate", [*given, url, "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["served_per_s"] == 60
+        document = json.loads(capsys.readouterr().out)
+        assert document["served_per_s"] == 60
+        assert "upper bounds" in document["bounds"]
 
     with admin_port({"/v1/latency": served(6000.0)}) as url:
         assert main("simulate", [*given, url]) == 0
@@ -274,6 +276,7 @@ def test_the_tables_of_page_and_help_leave_nothing_to_guess(tmp_path: Path, caps
         out, err = capsys.readouterr()
         assert err == ""
         assert "guess" not in out
+        assert "bounds" not in out
 
 
 def test_a_running_proxy_lends_its_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -284,6 +287,7 @@ def test_a_running_proxy_lends_its_table(capsys: pytest.CaptureFixture[str]) -> 
     out = capsys.readouterr().out
     assert "20 ms" in out
     assert "rows of 4" in out
+    assert re.search(r"^bounds +latencies are lower bounds", out, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("options", "processes"), [([], 3), (["--instances", "2"], 2)])

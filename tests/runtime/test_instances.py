@@ -169,6 +169,15 @@ class Supervised:
         chosen: str | None = parameters.get("precision")
         return chosen
 
+    def wait_logged(self, text: str) -> None:
+        """Wait until a line of the log contains a text; earlier lines are dropped."""
+        assert self.process.stderr is not None
+        os.set_blocking(self.process.stderr.fileno(), False)
+        for _ in self.attempts():
+            if text in (self.process.stderr.readline() or ""):
+                break
+        os.set_blocking(self.process.stderr.fileno(), True)
+
     def wait_ready(self, number: int) -> None:
         """Wait until an instance is ready."""
         address = instance_address(Address(path=f"{self.folder}/s"), number)
@@ -236,6 +245,23 @@ def test_an_instance_that_is_killed_starts_again_and_the_other_continues(start: 
 
 
 @pytest.mark.integration
+def test_an_instance_that_is_stopped_is_killed_and_starts_again(start: Callable[..., Supervised]) -> None:
+    supervised = start()
+    for number in (0, 1):
+        supervised.wait_ready(number)
+    first, second = sorted(supervised.loaded())
+
+    os.kill(second, signal.SIGSTOP)
+    supervised.wait_logged("event=instance_killed instance=1")
+    for _ in supervised.attempts():
+        if len(supervised.loaded()) == 3:
+            break
+    supervised.wait_ready(1)
+
+    assert [exists(first), exists(second)] == [True, False]
+
+
+@pytest.mark.integration
 def test_processes_that_a_model_has_started_end_with_its_instance(start: Callable[..., Supervised]) -> None:
     supervised = start(SHOAL_MODEL_PARAMETERS='{"forks": true}')
     for number in (0, 1):
@@ -256,16 +282,23 @@ def test_processes_that_a_model_has_started_end_with_its_instance(start: Callabl
 
 
 @pytest.mark.integration
-def test_a_model_that_cannot_be_loaded_any_more_ends_no_other_instance(start: Callable[..., Supervised]) -> None:
-    supervised = start()
+def test_a_model_that_cannot_be_loaded_any_more_ends_no_other_instance(
+    start: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    needed = (
+        "import os, pathlib\n"
+        "FOLDER = pathlib.Path(os.environ['TEST_FOLDER'])\n"
+        "if not FOLDER.joinpath('weights').exists():\n"
+        "    FOLDER.joinpath(f'{os.getpid()} failed').touch()\n"
+        "    raise OSError\n"
+    )
+    (tmp_path / "weights").touch()
+    supervised = start(handler=needed + HANDLER)
     for number in (0, 1):
         supervised.wait_ready(number)
     first, second = sorted(supervised.loaded())
 
-    broken = (
-        "import os, pathlib\npathlib.Path(os.environ['TEST_FOLDER'], f'{os.getpid()} failed').touch()\nraise OSError"
-    )
-    (supervised.folder / "model" / "handler.py").write_text(broken)
+    (supervised.folder / "weights").rename(supervised.folder / "elsewhere")
     os.kill(second, signal.SIGKILL)
     for _ in supervised.attempts():
         if len(list(supervised.folder.glob("* failed"))) == 2:
@@ -273,6 +306,24 @@ def test_a_model_that_cannot_be_loaded_any_more_ends_no_other_instance(start: Ca
 
     assert exists(first)
     supervised.wait_ready(0)
+
+
+@pytest.mark.integration
+def test_no_instance_loads_a_model_that_has_changed(start: Callable[..., Supervised]) -> None:
+    supervised = start()
+    for number in (0, 1):
+        supervised.wait_ready(number)
+    first, second = sorted(supervised.loaded())
+
+    (supervised.folder / "model" / "handler.py").write_text(HANDLER.replace('batch["x"]', '2 * batch["x"]'))
+    os.kill(second, signal.SIGKILL)
+    supervised.wait_logged("the model's files have changed")
+
+    assert supervised.loaded() == {first, second}, "nothing of the other model has run"
+    supervised.wait_ready(0)
+    assert exists(first)
+    (supervised.folder / "model" / "handler.py").write_text(HANDLER)
+    supervised.wait_ready(1)
 
 
 @pytest.mark.integration

@@ -27,15 +27,17 @@ def with_names(report: Mapping[str, Any]) -> dict[str, Any]:
 def precision_text(report: Mapping[str, Any]) -> str:
     """Return a report of `with_names` as tables of speed and of error, with what was not measured below."""
     rows, measured = report["rows"], [each for each in report["precisions"] if not each["failure"]]
-    count = rows["batches"] * rows["batch_size"]
-    batches = f"in batches of {rows['batch_size']}, on {report['device']}"
-    parts = [f"{report['name']}: {count} {_source(rows['source'])} {batches}"]
+    parts = [f"{report['name']}: {_rows_text(rows)}, on {report['device']}"]
     if report["reference"] != "Float32":
         measured = [{**each, "precision": _OWN} if each["precision"] == "Float32" else each for each in measured]
         parts.append(f"compared with {report['reference']}, which the model's format cannot change")
     parts += ["", table([_SPEED, *map(_speed, measured)])]
     errors = [_error(each["precision"], output) for each in measured for output in each["outputs"]]
     parts += ["", table([_ERROR, *errors])]
+    kinds = {_compared(output) for each in measured for output in each["outputs"] if output["agreement"] is not None}
+    parts += [""] * bool(kinds) + [
+        f"agreement of {each}: {_MEANINGS[each]} {report['reference']}" for each in sorted(kinds, reverse=True)
+    ]
     failed = [each for each in report["precisions"] if each["failure"]]
     parts += [""] * bool(failed) + [f"no {each['precision']}: {visible(each['failure'])}" for each in failed]
     if choice := report["chosen"]:
@@ -49,8 +51,26 @@ _SPEED = ("precision", "rows/s", "ms per batch", "speed", "weights", "GPU memory
 _ERROR = ("output", "precision", "max error", "mean error", "relative", "agreement", "not finite")
 
 
-def _source(source: str) -> str:
-    return "generated rows" if source == "generated" else f"rows of {visible(source)}"
+_MEANINGS = {
+    "rows": "rows whose largest number has the same place as in",
+    "elements": "elements that are equal to those of",
+}
+
+
+def _rows_text(rows: Mapping[str, Any]) -> str:
+    """Return how many rows were measured, of which source, and in which batches."""
+    count, size, batches = rows["count"], rows["batch_size"], rows["batches"]
+    source = "generated rows" if rows["source"] == "generated" else f"rows of {visible(rows['source'])}"
+    first = "" if rows["source"] == "generated" else "the first "
+    text = f"{first}{count} {source}, in {batches} batch{'es' if batches != 1 else ''} of {size}"
+    # Repeated rows fill the last batch.
+    repeated = batches * size - count
+    return text if repeated <= 0 else f"{text} ({repeated} rows are repeated to fill the last one)"
+
+
+def _compared(output: Mapping[str, Any]) -> str:
+    """Return what the agreement of an output counts."""
+    return "elements" if output["max_abs_error"] is None else "rows"
 
 
 def _speed(found: Mapping[str, Any]) -> tuple[str, ...]:
@@ -74,6 +94,6 @@ def _error(precision: str, output: Mapping[str, Any]) -> tuple[str, ...]:
         output["output"],
         precision,
         *(_NOTHING if each is None else f"{each:.2g}" for each in errors),
-        _NOTHING if agreement is None else f"{100 * agreement:.4g} %",
+        _NOTHING if agreement is None else f"{100 * agreement:.4g} % of {_compared(output)}",
         str(output["non_finite"]),
     )

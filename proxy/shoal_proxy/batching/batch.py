@@ -30,15 +30,25 @@ Rows = Array | tuple[Array, ...]
 class Batch:
     """Rows of one or more requests that run together, in the order of ``slices``."""
 
-    __slots__ = ("attempts", "fitting_rows", "rows", "slices")
+    __slots__ = ("attempts", "fitting_rows", "rows", "slices", "suspect")
 
-    def __init__(self, slices: tuple[RequestSlice, ...], rows: int, tries: int = 0, fitting_rows: int = 0) -> None:
+    def __init__(
+        self,
+        slices: tuple[RequestSlice, ...],
+        rows: int,
+        tries: int = 0,
+        fitting_rows: int = 0,
+        *,
+        suspect: bool = False,
+    ) -> None:
         self.slices = slices
         self.rows = rows
         self.attempts = tries
         """Number of times that the batch's rows have been sent before."""
         self.fitting_rows = fitting_rows
         """Rows that a batch could hold when the first try of these rows ran out of memory."""
+        self.suspect = suspect
+        """Whether its rows may have ended a runtime (`quarantine`)."""
 
     @property
     def key(self) -> BatchKey:
@@ -82,9 +92,11 @@ class BatchResult:
         """Duration of the forward pass as the runtime reports it."""
 
 
-def make_batch(slices: Sequence[RequestSlice], tries: int = 0, fitting_rows: int = 0) -> Batch:
+def make_batch(
+    slices: Sequence[RequestSlice], tries: int = 0, fitting_rows: int = 0, *, suspect: bool = False
+) -> Batch:
     """Create a batch of ``slices``, with the sum of their rows."""
-    return Batch(tuple(slices), sum([part.rows for part in slices]), tries, fitting_rows)
+    return Batch(tuple(slices), sum([part.rows for part in slices]), tries, fitting_rows, suspect=suspect)
 
 
 def merge(batch: Batch, signature: ModelSignature) -> MergedInputs:

@@ -75,6 +75,8 @@ class Batcher:
     ) -> None:
         self.queue = Queue(queue_limits, shares, self._full_rows if limits.policy is BatchingPolicy.FIXED else None)
         self.limits = limits
+        self.most_in_flight = 1
+        """Most batches that all runtimes together ran at a time: the present ``limits.in_flight`` if none is away."""
         self.objective_s = objective_s
         self.tables = LatencyTables(limits.max_rows)
         self.returns = ReturningClients()
@@ -106,6 +108,7 @@ class Batcher:
 
     def set_concurrency(self, batches: int) -> None:
         """Set the number of batches that run at a time; at least 1."""
+        self.most_in_flight = max(self.most_in_flight, batches)
         self.limits = replace(self.limits, in_flight=batches)
 
     def isolate_requests(self, *, alone: bool) -> None:

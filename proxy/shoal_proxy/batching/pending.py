@@ -78,7 +78,8 @@ class PendingRequest:
     __slots__ = (
         "arrived_s", "burst", "client", "deadline_s", "deliver", "dequeued_rows", "errors", "finished", "forwarded",
         "inputs", "key", "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "returned_by_peer",
-        "revision", "rows", "shadow", "size_bytes", "soft_deadline_s", "span", "sticky", "timing", "trace", "turn_s",
+        "revision", "rows", "shadow", "size_bytes", "soft_deadline_s", "span", "sticky", "suspect", "timing", "trace",
+        "turn_s",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (a dataclass would do, but mypyc does not compile what that generates)
@@ -124,6 +125,8 @@ class PendingRequest:
         """Whether a peer forwarded it: it is not forwarded again."""
         self.returned_by_peer = False
         """Whether a peer sent it back: it is not forwarded again."""
+        self.suspect = False
+        """Whether its payload was in a batch that was lost with a runtime: it runs alone, and is not forwarded."""
         self.revision = b""
         """Revision of the pods that serve it, while the service has a candidate."""
         self.shadow = False
@@ -159,8 +162,8 @@ class PendingRequest:
 
     @property
     def must_not_forward(self) -> bool:
-        """Return whether the request must not be forwarded: it has begun, or was forwarded before."""
-        return self.dequeued_rows > 0 or self.forwarded or self.returned_by_peer
+        """Return whether the request must not be forwarded: it has begun, was forwarded before, or is a suspect."""
+        return self.dequeued_rows > 0 or self.forwarded or self.returned_by_peer or self.suspect
 
     @property
     def remaining_rows(self) -> int:

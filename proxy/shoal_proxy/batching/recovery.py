@@ -7,10 +7,12 @@ Retries after a batch failed as a whole:
     the model failed, or rejected  two batches, each with half of the requests: valid requests succeed, and the faulty
                                    one is isolated. After cancellations, first one batch of the remaining requests
     the runtime never ran it       the same batch, once
-    the runtime died meanwhile     the same batch, once, but only if the model is idempotent: it may have run
+    the runtime died meanwhile     a batch for each request, or for each of `MAX_PIECES` parts, one at a time: the rows
+                                   of one may have ended it (`quarantine`). Only if the model is idempotent
     anything else                  nothing
 
-A request that is alone in its batch is retried at most once.
+A request that is alone in its batch is retried at most once. A suspect that certainly did not run is retried up to
+`MAX_UNSENT` times, since the runtime that it was sent to may just have ended.
 
 Retries cost device time, and a model that fails every batch must not double the load of its device. So retries have a
 budget, to which each successful request adds. Isolating a faulty request takes several tries, and continues as long as
@@ -24,13 +26,17 @@ first values.
 
 import hashlib
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from shoal_proxy.batching.batch import Batch, make_batch
 from shoal_proxy.batching.pending import BatchKey, Delivery, LaneKey, Outcome, PendingRequest, RequestSlice
 from shoal_proxy.errors import BatchTooLarge, InvalidRequest, ModelFailed, NotExecuted, ProxyError, RuntimeLost
+from shoal_schema.wire.datatypes import Array
 
+MAX_PIECES = 64
+"""Most batches into which a lost batch is divided."""
+MAX_UNSENT = 8
 OFFENCES = 2
 """Failures after which a payload runs alone."""
 ALONE_S = 300.0
@@ -47,10 +53,13 @@ class _Record(NamedTuple):
     last_s: float
 
 
-def payload_digest(pending: PendingRequest) -> bytes:
-    """Return a digest of a request's rows and lengths."""
+def payload_digest(pending: PendingRequest, inputs: Mapping[str, Array] | None = None) -> bytes:
+    """Return a digest of a request's rows and lengths.
+
+    ``inputs`` are its rows where the request has an outcome, and has dropped them.
+    """
     digester = hashlib.blake2b(digest_size=16)
-    for name, array in pending.inputs.items():
+    for name, array in (inputs or pending.inputs).items():
         digester.update(f"{name} {array.dtype} {array.shape} {list(pending.lengths.get(name, ()))} ".encode())
         if array.dtype.hasobject:
             for element in array.ravel().tolist():
@@ -71,11 +80,20 @@ class SuspectPayloads:
         self._failed: OrderedDict[bytes, _Record] = OrderedDict()
         self._traits: Counter[_Traits] = Counter()
 
-    def failed(self, pending: PendingRequest, now_s: float) -> None:
-        """Record that ``pending`` failed in a batch without other requests."""
-        mark, traits = payload_digest(pending), _traits_of(pending)
+    def failed(
+        self, pending: PendingRequest, now_s: float, *, inputs: Mapping[str, Array] | None = None, times: int = 1
+    ) -> None:
+        """Record that ``pending`` failed.
+
+        Args:
+            pending: the request.
+            now_s: monotonic time (s).
+            inputs: its rows, if the request has an outcome.
+            times: failures to add: 1 for a batch without other requests, 0 if others may have caused it.
+        """
+        mark, traits = payload_digest(pending, inputs), _traits_of(pending, inputs)
         before = self._failed.pop(mark, None)
-        self._failed[mark] = _Record(traits, 1 if before is None else before.times + 1, now_s)
+        self._failed[mark] = _Record(traits, times if before is None else before.times + times, now_s)
         if before is None:
             self._traits[traits] += 1
         if len(self._failed) > _MAX_RECORDS:
@@ -86,11 +104,21 @@ class SuspectPayloads:
 
         True if the payload failed repeatedly, and last within `ALONE_S`.
         """
+        times = self.offences(pending, now_s)
+        return times is not None and times >= OFFENCES
+
+    def offences(self, pending: PendingRequest, now_s: float) -> int | None:
+        """Return how often the payload of ``pending`` failed; None if it did not within `ALONE_S`."""
         # The digest is computed only of requests that look like a suspect.
         if not self._traits or _traits_of(pending) not in self._traits:
-            return False
+            return None
         record = self._failed.get(payload_digest(pending))
-        return record is not None and record.times >= OFFENCES and now_s - record.last_s < ALONE_S
+        return record.times if record is not None and now_s - record.last_s < ALONE_S else None
+
+    def forgive(self, pending: PendingRequest, inputs: Mapping[str, Array]) -> None:
+        """Drop the payload of a request, whose rows are ``inputs``."""
+        if (mark := payload_digest(pending, inputs)) in self._failed:
+            self._forget(mark)
 
     def forget_old(self, now_s: float) -> None:
         """Drop expired payloads."""
@@ -104,8 +132,8 @@ class SuspectPayloads:
             del self._traits[traits]
 
 
-def _traits_of(pending: PendingRequest) -> _Traits:
-    first = next(iter(pending.inputs.values())).flat[:_FIRST_VALUES]
+def _traits_of(pending: PendingRequest, inputs: Mapping[str, Array] | None = None) -> _Traits:
+    first = next(iter((inputs or pending.inputs).values())).flat[:_FIRST_VALUES]
     if first.dtype.hasobject:  # elements may be large, such as pictures: compare their first bytes
         return pending.rows, pending.size_bytes, tuple(element[:_FIRST_VALUES] for element in first)
     return pending.rows, pending.size_bytes, first.tobytes()
@@ -255,8 +283,12 @@ class BatchRetries:
                 return [make_batch(live, tries, fitting_rows)] if live else []
             middle = len(live) // 2
             return [make_batch(half, tries, fitting_rows) for half in (live[:middle], live[middle:])] if middle else []
-        if isinstance(error, NotExecuted) or (isinstance(error, RuntimeLost) and self._idempotent):
-            return [make_batch(live, tries, fitting_rows)] if live and not batch.attempts else []
+        if isinstance(error, NotExecuted) and live and batch.attempts < (MAX_UNSENT if batch.suspect else 1):
+            return [make_batch(live, tries, fitting_rows, suspect=batch.suspect)]
+        if isinstance(error, RuntimeLost) and self._idempotent and (len(live) > 1 or not (tries > 1 or batch.suspect)):
+            size = -(-len(live) // MAX_PIECES) or 1
+            pieces = [live[start : start + size] for start in range(0, len(live), size)]
+            return [make_batch(piece, tries, fitting_rows, suspect=True) for piece in pieces]
         return []
 
 

@@ -31,12 +31,22 @@ from shoal_proxy.batching.batch import (
 from shoal_proxy.batching.batcher import Batcher, RunningBatch
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, Deadlines, Delivery, PendingRequest
 from shoal_proxy.batching.policy import WaitUntil
+from shoal_proxy.batching.quarantine import Quarantine
 from shoal_proxy.batching.rates import Throughput, Traffic
 from shoal_proxy.batching.recovery import BatchRetries, Coalescing, SuspectPayloads
 from shoal_proxy.batching.row_checks.checks import RowChecks, RowViolation
 from shoal_proxy.batching.row_checks.samples import SamplingRules
 from shoal_proxy.batching.row_checks.suspicion import RowCheck
-from shoal_proxy.errors import BatchTooLarge, DeadlineExceeded, InvalidRequest, ModelFailed, Overloaded, ProxyError
+from shoal_proxy.errors import (
+    BatchTooLarge,
+    CrashesRuntime,
+    DeadlineExceeded,
+    InvalidRequest,
+    ModelFailed,
+    Overloaded,
+    ProxyError,
+    RuntimeLost,
+)
 from shoal_proxy.model.signature import ModelSignature
 from shoal_schema.interfaces.metrics import RejectionReason
 
@@ -97,6 +107,7 @@ class Scheduler:
         self._deadlines = Deadlines()
         self._recovery = BatchRetries(idempotent=idempotent)
         self._suspects = SuspectPayloads()
+        self._quarantine = Quarantine()
         self._pieces: deque[Batch] = deque()
         """Parts of failed batches; they are sent before everything that waits."""
         self._unsettled: set[RunningBatch] = set()
@@ -105,7 +116,9 @@ class Scheduler:
     @property
     def settled(self) -> bool:
         """Return whether no request waits or runs."""
-        return not (self.queue.requests or self._unsettled or any(batch.has_unresolved for batch in self._pieces))
+        if self.queue.requests or self._unsettled or self._quarantine.has_unresolved:
+            return False
+        return not any(batch.has_unresolved for batch in self._pieces)
 
     @property
     def running(self) -> Sequence[RunningBatch]:
@@ -141,6 +154,10 @@ class Scheduler:
             self.checks.set_model(signature.identity, SamplingRules(signature))
             self.batcher.isolate_requests(alone=self.checks.violated)
 
+    def screen(self, pending: PendingRequest, now_s: float) -> CrashesRuntime | None:
+        """Return the error of a request that must not run, since its rows ended the runtime repeatedly; or None."""
+        return self._quarantine.screen(pending, now_s)
+
     def admit(self, pending: PendingRequest, now_s: float) -> Overloaded | None:
         """Queue ``pending`` and return None, or return the error of its rejection."""
         if self.batcher.limits.alone or self._suspects.must_run_alone(pending, now_s):
@@ -153,7 +170,10 @@ class Scheduler:
             self.traffic.arrived_rows += pending.rows
             # A peer's request must not cost this replica's own requests their place: when all are full, no one gains.
             is_late_forward = pending.forwarded and self.would_be_late(pending, now_s)
-            rejection = RejectionReason.LATE if is_late_forward else self.batcher.admit(runs, now_s)
+            if pending.suspect:
+                rejection = self._hold(runs)
+            else:
+                rejection = RejectionReason.LATE if is_late_forward else self.batcher.admit(runs, now_s)
             if rejection is not None:
                 if self._coalescing:
                     self._coalescing.leave(pending)
@@ -162,6 +182,18 @@ class Scheduler:
                 return self._overloaded(rejection, pending.rows)
         self._deadlines.add(pending)
         return None
+
+    def _hold(self, pending: PendingRequest) -> RejectionReason | None:
+        """Let a suspect wait for its turn, or return the reason of its rejection."""
+        if self._quarantine.is_full:
+            return RejectionReason.QUEUE_ROWS
+        held_bytes = self._quarantine.size_bytes
+        if held_bytes and held_bytes + self.queue.size_bytes + pending.size_bytes > self.queue.limits.max_bytes:
+            return RejectionReason.QUEUE_BYTES
+        rejection = self.queue.rejection_reason(pending.rows, pending.size_bytes)
+        if rejection is None:
+            self._quarantine.hold(pending, self.batcher.tables.max_rows(pending.key))
+        return rejection
 
     def would_be_late(self, pending: PendingRequest, now_s: float) -> bool:
         """Return whether admitting ``pending`` would make a response late.
@@ -206,9 +238,16 @@ class Scheduler:
     def _next(self, now_s: float) -> SchedulerStep | WaitUntil:
         if self._pieces and (step := self._next_piece(now_s)) is not None:
             return step
+        if self._quarantine.waiting and (step := self._next_suspect(now_s)) is not None:
+            return step
+        if self._suspect_runs and len(self.batcher.running) >= self.batcher.limits.in_flight:
+            return WaitUntil()  # a batch behind a suspect would be lost with it
         formed = self.batcher.next_batch(now_s)
         if isinstance(formed, WaitUntil):
+            if self._quarantine.waiting and self._quarantine.last_start_s > now_s:
+                return WaitUntil(min(formed.until_s, self._quarantine.last_start_s))
             return formed
+        self._quarantine.yields = False
         rejected: Sequence[Delivery] = ()
         late: Sequence[PendingRequest] = ()
         error: Overloaded | None = None
@@ -251,6 +290,47 @@ class Scheduler:
                 return SchedulerStep(running)
         return None
 
+    @property
+    def _suspect_runs(self) -> bool:
+        return any(running.batch.suspect for running in self.batcher.running)
+
+    def _next_suspect(self, now_s: float) -> SchedulerStep | WaitUntil | None:
+        """Return the next batch of suspects; None if none may run now and other batches may."""
+        quarantine = self._quarantine
+        while quarantine.waiting and not self._suspect_runs:
+            batch = quarantine.waiting[0]
+            live = [part for part in batch.slices if not part.pending.resolved]
+            if live and quarantine.is_cleared(batch, now_s):
+                # An identical request has succeeded: it may share a batch.
+                self.queue.add(live[0].pending)
+                live = []
+            if not live:
+                quarantine.waiting.popleft()
+                continue
+            if self.batcher.limits.alone and len(live) > 1:
+                quarantine.waiting.popleft()
+                quarantine.hold_again([make_batch([part], batch.attempts, suspect=True) for part in live])
+                continue
+            if self.batcher.limits.in_flight == 1 < self.batcher.most_in_flight and now_s < quarantine.last_start_s:
+                return None
+            if len(self.batcher.running) >= self.batcher.limits.in_flight:
+                return WaitUntil()  # the first runtime that is idle is for the suspect
+            if quarantine.yields and self.queue.requests:
+                return None
+            quarantine.waiting.popleft()
+            quarantine.yields = True
+            for part in live:
+                pending = part.pending
+                if pending.dequeued_rows < part.stop:
+                    pending.dequeued_rows = part.stop
+                    pending.queued_s = now_s - pending.arrived_s
+            running = self.batcher.start_batch(
+                make_batch(live, batch.attempts, batch.fitting_rows, suspect=True), now_s
+            )
+            self._unsettled.add(running)
+            return SchedulerStep(running)
+        return None
+
     def record_finished(self, running: RunningBatch, now_s: float) -> None:
         """Record that the runtime has finished a batch, with any outcome."""
         self.batcher.record_finished(running, now_s)
@@ -279,6 +359,8 @@ class Scheduler:
         batch = running.batch
         for part in batch.slices:
             part.pending.timing = timing
+        if batch.suspect:
+            self._quarantine.record_success(batch)
         deliveries = split(batch, result, signature)
         if self._coalescing:
             deliveries = self._deliveries_of_clients(deliveries)
@@ -324,7 +406,7 @@ class Scheduler:
     @property
     def is_idle(self) -> bool:
         """Return whether no rows wait or run."""
-        return not (self.queue.requests or self.batcher.running or self._pieces)
+        return not (self.queue.requests or self.batcher.running or self._pieces or self._quarantine.waiting)
 
     @property
     def device_load(self) -> float:
@@ -383,12 +465,35 @@ class Scheduler:
             max_rows = tables.ran_out_of_memory(batch.key, batch.rows)
         if error.may_have_run:
             _mark(unresolved_requests(batch))
+        rejected = self._quarantine_lost(batch, now_s) if isinstance(error, RuntimeLost) else []
         pieces = self._recovery.batches_to_retry(batch, error, fitting_rows)
         if pieces:
             # In front and in their order: their requests have waited longest.
-            self._pieces.extendleft(reversed(pieces))
-            return BatchFailure((), len(pieces), max_rows)
-        return BatchFailure(self._give_up(batch, error, now_s), 0, max_rows)
+            if pieces[0].suspect:
+                self._quarantine.hold_again(pieces)
+            else:
+                self._pieces.extendleft(reversed(pieces))
+            return BatchFailure(rejected, len(pieces), max_rows)
+        return BatchFailure([*rejected, *self._give_up(batch, error, now_s)], 0, max_rows)
+
+    def _quarantine_lost(self, batch: Batch, now_s: float) -> list[Delivery]:
+        """Record the payloads of a lost batch, and isolate or reject waiting requests with the same ones."""
+        quarantine = self._quarantine
+        deliveries: list[Delivery] = []
+        quarantine.record_loss(batch, now_s)
+        for held in list(quarantine.waiting):
+            for pending in unresolved_requests(held):
+                if (refusal := quarantine.screen(pending, now_s)) is not None:
+                    deliveries.extend(self._drop((pending,), refusal))
+        for group in list(self.queue.groups.values()):
+            for pending in list(group.requests()):
+                refusal = quarantine.screen(pending, now_s)
+                if refusal is not None:
+                    deliveries.extend(self._drop((pending,), refusal))
+                elif pending.suspect and not (pending.dequeued_rows or quarantine.is_full):
+                    self.queue.remove(pending)
+                    quarantine.hold(pending, self.batcher.tables.max_rows(pending.key))
+        return deliveries
 
     def expire(self, now_s: float) -> list[Delivery]:
         """Resolve the requests past their deadline, and return their outcomes."""
@@ -414,8 +519,9 @@ class Scheduler:
             self._ended(running)
         for group in list(self.queue.groups.values()):
             deliveries.extend(self._drop(list(group.requests()), error))
-        while self._pieces:
-            deliveries.extend(self._give_up(self._pieces.popleft(), error, now_s))
+        for held in (self._pieces, self._quarantine.waiting):
+            while held:
+                deliveries.extend(self._give_up(held.popleft(), error, now_s))
         return deliveries
 
     def _overloaded(self, rejection: RejectionReason, rows: int) -> Overloaded:

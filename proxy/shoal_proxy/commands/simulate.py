@@ -18,7 +18,7 @@ from shoal_proxy.commands.admin_client import AdminRequestError, InvalidAddressE
 from shoal_proxy.simulator.arrivals import gamma, on_off, poisson
 from shoal_proxy.simulator.balance import Balance
 from shoal_proxy.simulator.latencies import Latencies, LatencyError, parse_document, parse_terms
-from shoal_proxy.simulator.report import lines, per_s
+from shoal_proxy.simulator.report import BOUNDS, lines, per_s
 from shoal_proxy.simulator.study import SimulatedService, study
 from shoal_proxy.simulator.trace import TraceEntry, TraceError, read_trace
 from shoal_schema.process.arguments import NOT_NEGATIVE, PATH, POSITIVE, SHARE, Command, Words, exactly_one, only
@@ -265,6 +265,8 @@ def command(**given: Any) -> int:
             f"shoal: guessed, because it was not measured: {guesses}. Results that depend on it may be inaccurate."
         )
         print(warning, file=sys.stderr)  # noqa: T201
-    document = {**asdict(result), "guessed": guesses or None}
-    print(json.dumps(document, indent=1) if options.json else "\n".join(lines(result, service, guesses)))  # noqa: T201
+    measured = options.source is not None
+    document = {**asdict(result), "guessed": guesses or None, "bounds": BOUNDS if measured else None}
+    text = "\n".join(lines(result, service, guesses, measured=measured))
+    print(json.dumps(document, indent=1) if options.json else text)  # noqa: T201
     return 0

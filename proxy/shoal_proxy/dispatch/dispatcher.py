@@ -161,9 +161,12 @@ class Dispatcher:
             Overloaded: the queue is full, or the request would miss its deadline.
             RuntimeUnavailable: the runtime is not ready.
             Draining: this replica is draining.
+            CrashesRuntime: the request's rows have ended the runtime repeatedly.
         """
         if self.recorder.active:
             self.recorder.arrived(pending)
+        if (refusal := self.scheduler.screen(pending, pending.arrived_s)) is not None:
+            raise refusal
         if self.comparing:
             pending.revision = self.revision
             assert self._candidates is not None

@@ -1,11 +1,15 @@
 """Link to several runtimes that serve one model.
 
-Each batch is sent to the ready runtime with the fewest batches. If a runtime is lost, the others continue.
+Each batch is sent to the ready runtime with the fewest batches. If a runtime is lost, the others continue. A runtime
+that holds a batch for much longer than others took is slow, or stuck: it gets a further batch only if all others hold
+more, and its own batches do not keep batches from the others.
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from shoal_proxy.batching.batch import Batch
 from shoal_proxy.batching.pending import PendingRequest
@@ -14,6 +18,12 @@ from shoal_proxy.errors import NotExecuted
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.observe.metrics import Metrics
 from shoal_schema.interfaces.load import GraphState
+
+LATE_FACTOR: Final = 4.0
+LATE_S: Final = 1.0
+"""A batch is late after `LATE_FACTOR` times the longest recent batch, and at least this time (s)."""
+_DECAY: Final = 0.9
+"""Of the longest recent batch, with each further one."""
 
 logger = logging.getLogger(__name__)
 
@@ -24,9 +34,15 @@ class _Instance:
     def __init__(self, number: int, link: RuntimeLink) -> None:
         self.number = number
         self.link = link
-        self.batches = 0
+        self.sent_s: list[float] = []
+        """Times at which the batches were sent that it holds, in order."""
         self.sent = 0
         """Position of its last batch among all batches, so that idle runtimes take turns."""
+
+    @property
+    def batches(self) -> int:
+        """Return the number of batches that it holds."""
+        return len(self.sent_s)
 
 
 class InstancesLink:
@@ -40,6 +56,8 @@ class InstancesLink:
         self._usable: list[_Instance] = []
         """The ready runtimes with the served model. Requests read it, so it is computed at each change."""
         self._sent = 0
+        self._longest_s = 0.0
+        """Time of the longest recent batch."""
         self.signature: ModelSignature | None = None
         self.binary = True
         self.on_change: Callable[[], None] = lambda: None
@@ -60,8 +78,14 @@ class InstancesLink:
 
     @property
     def concurrency(self) -> int:
-        """Batches that the ready runtimes execute concurrently."""
-        return sum(each.link.concurrency for each in self._usable)
+        """Batches that the ready runtimes execute concurrently, and those that others still hold."""
+        held = sum(each.batches for each in self._instances if each not in self._usable)
+        return sum(each.link.concurrency for each in self._usable) + held
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Return the number of runtimes that get batches, and of all."""
+        return len(self._usable), len(self._instances)
 
     @property
     def losses(self) -> int:
@@ -95,7 +119,10 @@ class InstancesLink:
         while True:
             # Without a ready runtime, the first one returns the error.
             untried = [each for each in self._usable if each not in tried] or self._instances[:1]
-            chosen = min(untried, key=lambda each: (each.batches, each.sent))
+            late_s = time.monotonic() - max(LATE_S, LATE_FACTOR * self._longest_s)
+            chosen = min(
+                untried, key=lambda each: (each.batches, bool(each.batches and each.sent_s[0] < late_s), each.sent)
+            )
             tried.append(chosen)
             try:
                 return await self._exchange(chosen, batch, signature, metrics)
@@ -109,11 +136,16 @@ class InstancesLink:
     ) -> SentBatch:
         self._sent += 1
         chosen.sent = self._sent
-        chosen.batches += 1
+        sent_s = time.monotonic()
+        chosen.sent_s.append(sent_s)
         try:
-            return await chosen.link.exchange(batch, signature, metrics)
+            sent = await chosen.link.exchange(batch, signature, metrics)
+            self._longest_s = max(sent.completed_s - sent_s, _DECAY * self._longest_s)
+            return sent
         finally:
-            chosen.batches -= 1
+            chosen.sent_s.remove(sent_s)
+            if chosen not in self._usable and self.ready:
+                self.on_change()  # the number of batches that it holds
 
     def abandoned(self, pending: PendingRequest) -> None:
         """Do nothing: a running batch cannot drop one of its requests."""

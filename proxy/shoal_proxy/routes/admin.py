@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import asdict
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -83,6 +83,7 @@ class Admin:
         started: set when the replica is ready for the first time, or stops.
         stopping: drains this replica, or keeps it serving.
         rollout: carries out a rollout; None if the addresses of candidates are not set.
+        instances: returns the number of ready runtimes and of all, if there are several; else None.
     """
 
     def __init__(  # noqa: PLR0913 (each with its name)
@@ -95,7 +96,9 @@ class Admin:
         started: asyncio.Event,
         stopping: ReplicaShutdown,
         rollout: Rollout | None = None,
+        instances: Callable[[], tuple[int, int] | None] = lambda: None,
     ) -> None:
+        self._instances = instances
         self._metrics = metrics
         self._dispatcher = dispatcher
         self._model = settings.name
@@ -164,7 +167,10 @@ class Admin:
             finally:
                 self._waiting -= 1
         why = self._reason()
-        return JSONResponse({"ready": False, "reason": why} if why else {"ready": True}, 503 if why else 200)
+        document: dict[str, Any] = {"ready": False, "reason": why} if why else {"ready": True}
+        if (counts := self._instances()) is not None:
+            document["instances"] = dict(zip(("ready", "of"), counts, strict=True))
+        return JSONResponse(document, 503 if why else 200)
 
     async def metrics(self, request: Request) -> Response:
         """Respond with all metrics in the Prometheus text format."""

@@ -4,9 +4,19 @@ from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.simulator.capacity import DOUBLINGS
 from shoal_proxy.simulator.study import IN_TIME, SimulatedService, StudyResult, TraceOutcome
 
+BOUNDS = (
+    "latencies are lower bounds and rates upper bounds: network and clients are not simulated, and of the host only its"
+    " measured work around a batch"
+)
+"""What the figures are that a simulation with the times of a running proxy returns."""
 
-def lines(study: StudyResult, service: SimulatedService, guesses: str = "") -> list[str]:
-    """Return the lines of the table; the last line states which batch times were guessed, if any."""
+
+def lines(study: StudyResult, service: SimulatedService, guesses: str = "", *, measured: bool = False) -> list[str]:
+    """Return the lines of the table.
+
+    The last lines state of which kind the bounds are if the batch times were ``measured`` at a running proxy, and which
+    times were guessed, if any.
+    """
     outcome = study.outcome
     replicas = "1 replica" if service.replicas == 1 else f"{service.replicas} replicas"
     if service.instances > 1:
@@ -30,6 +40,8 @@ def lines(study: StudyResult, service: SimulatedService, guesses: str = "") -> l
     ]
     if service.objective_s < NEVER_S:
         rows.append((f"capacity at {IN_TIME:.0%}", _capacity(study)))
+    if measured:
+        rows.append(("bounds", BOUNDS))
     if guesses:
         rows.append(("guessed", f"{guesses} (not measured)"))
     width = max(len(name) for name, _ in rows)

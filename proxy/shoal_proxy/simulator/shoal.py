@@ -68,7 +68,7 @@ class SchedulerDiscipline:
             key=_key(request),
             soft_deadline_s=request.soft_deadline_s if request.own else NEVER_S,
         )
-        if self.scheduler.admit(pending, now_s) is not None:
+        if self.scheduler.screen(pending, now_s) is not None or self.scheduler.admit(pending, now_s) is not None:
             return (request,)
         self._requests[pending], self._pendings[request] = request, pending
         return ()

@@ -29,7 +29,7 @@ from shoal_runtime.item_log import ItemLog
 from shoal_runtime.readiness import Readiness, RuntimePhase
 from shoal_runtime.signature.tensors import Signature
 from shoal_schema.interfaces import headers as names
-from shoal_schema.interfaces.instances import PRECISION
+from shoal_schema.interfaces.instances import FORWARD_TIMEOUT, MODEL_DIGEST, PRECISION
 from shoal_schema.interfaces.metrics import DEVICE_MEMORY
 from shoal_schema.wire.body import ALIGNMENT_BYTES
 from shoal_schema.wire.datatypes import Array
@@ -68,9 +68,21 @@ class ServedModel:
     """Model that the server serves.
 
     ``measured`` holds rows and seconds of warm-up forwards. ``precision`` was chosen by measurement, or is empty.
+    ``digest`` is that of the model's files if several instances serve it, or empty. ``forward_timeout_s`` is the limit
+    that the model declares, or None.
     """
 
-    __slots__ = ("measured", "memory", "name", "pipeline", "platform", "precision", "version")
+    __slots__ = (
+        "digest",
+        "forward_timeout_s",
+        "measured",
+        "memory",
+        "name",
+        "pipeline",
+        "platform",
+        "precision",
+        "version",
+    )
 
     def __init__(  # noqa: PLR0913 (the last have defaults)
         self,
@@ -82,7 +94,11 @@ class ServedModel:
         memory: Callable[[], tuple[int, int, int] | None] = lambda: None,
         *,
         precision: str = "",
+        digest: str = "",
+        forward_timeout_s: float | None = None,
     ) -> None:
+        self.forward_timeout_s = forward_timeout_s
+        self.digest = digest
         self.name = name
         self.version = version
         self.platform = platform
@@ -272,6 +288,10 @@ class App:
                 found[DEVICE_MEMORY] = memory
             if model.precision:
                 found[PRECISION] = model.precision
+            if model.digest:
+                found[MODEL_DIGEST] = model.digest
+            if model.forward_timeout_s is not None:
+                found[FORWARD_TIMEOUT] = model.forward_timeout_s
         return _json(found)
 
 

@@ -20,8 +20,10 @@ from shoal_schema.wire.datatypes import Array
 SHARD_BYTES: Final = 2**26
 
 
-def sample_rows(uri: str, specs: Sequence[TensorSpec], batch_size: int, max_batches: int) -> list[dict[str, Array]]:
-    """Return full batches of the first rows of an input, which `shoal batch` could read.
+def sample_rows(
+    uri: str, specs: Sequence[TensorSpec], batch_size: int, max_batches: int
+) -> tuple[list[dict[str, Array]], int]:
+    """Return full batches of the first rows of an input, which `shoal batch` could read, and the number of these rows.
 
     The last batch is filled up with the first rows.
 
@@ -51,10 +53,12 @@ def sample_rows(uri: str, specs: Sequence[TensorSpec], batch_size: int, max_batc
     raise InvalidSettings(f"{uri} has no rows")
 
 
-def _batches(rows: InputRows, specs: Sequence[TensorSpec], batch_size: int, max_batches: int) -> list[dict[str, Array]]:
+def _batches(
+    rows: InputRows, specs: Sequence[TensorSpec], batch_size: int, max_batches: int
+) -> tuple[list[dict[str, Array]], int]:
     # A batch holds rows of one key, that is of one shape but for padded axes.
     key = rows.keys[rows.good[0]]
     alike = np.array([row for row in rows.good.tolist() if rows.keys[row] == key], np.int64)[: batch_size * max_batches]
     count = -(-len(alike) // batch_size)
     chosen = np.resize(alike, count * batch_size)
-    return [batch_of_rows(rows, part, specs) for part in np.split(chosen, count)]
+    return [batch_of_rows(rows, part, specs) for part in np.split(chosen, count)], len(alike)

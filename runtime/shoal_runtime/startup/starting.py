@@ -23,6 +23,7 @@ from shoal_runtime.startup.row_trials import RowTrials
 from shoal_runtime.startup.warmup import WarmupBatch, plan_measuring, plan_warmup
 from shoal_runtime.storage.fetching import ModelFiles, fetch_model
 from shoal_runtime.storage.load_time_limit import load_time_limit
+from shoal_runtime.storage.model_state import check_same, check_unchanged, model_state, state_digest
 from shoal_runtime.storage.progress import StepProgress
 from shoal_schema.process.memory import return_freed_memory
 
@@ -49,6 +50,8 @@ class StartedModel:
     """Rows and seconds of the forwards in warm-up."""
     precision: str = ""
     """The precision that was chosen by measurement; empty if none was."""
+    digest: str = ""
+    """Digest of the model's files, if several instances serve it; else empty."""
 
 
 def start_model(settings: Settings, readiness: Readiness) -> StartedModel:
@@ -57,7 +60,15 @@ def start_model(settings: Settings, readiness: Readiness) -> StartedModel:
     Raises:
         LoadError: the model cannot be served; the message has the remedy.
     """
-    return load_and_warm(fetch_model(settings, readiness), settings, readiness)
+    files = fetch_model(settings, readiness)
+    if settings.process.instance is None:
+        return load_and_warm(files, settings, readiness)
+    before = model_state(files, settings.cache_dir)
+    check_same(before, settings.process.model_digest)
+    started = load_and_warm(files, settings, readiness)
+    after = model_state(files, settings.cache_dir)
+    check_unchanged(before, after)
+    return replace(started, digest=state_digest(after))
 
 
 def load_and_warm(files: ModelFiles, settings: Settings, readiness: Readiness) -> StartedModel:
@@ -263,5 +274,13 @@ def serve_model(
     pipeline = Pipeline(model.stages, model.signature, started.placement, lanes=lanes, on_lost=on_lost)
     memory = started.placement.memory
     return ServedModel(
-        model.name, version, model.platform, pipeline, started.measured, memory, precision=started.precision
+        model.name,
+        version,
+        model.platform,
+        pipeline,
+        started.measured,
+        memory,
+        precision=started.precision,
+        digest=started.digest,
+        forward_timeout_s=model.forward_timeout_s,
     )

@@ -6,6 +6,10 @@ RUNTIME_NAME = "shoal-runtime"
 """Name in the V2 server metadata. This runtime executes one batch at a time."""
 PRECISION = "precision"
 """Key in the readiness response and in the model metadata: the precision chosen by measurement; absent if none was."""
+MODEL_DIGEST = "model_digest"
+"""Key in the readiness response of one of several instances: digest of the state of the model's files."""
+FORWARD_TIMEOUT = "forward_timeout_s"
+"""Key in the readiness response: the limit of a forward that the model declares; absent if the setting applies."""
 MAX_INSTANCES = 64
 
 

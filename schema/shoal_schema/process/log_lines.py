@@ -65,6 +65,36 @@ def word(text: str) -> str:
     return text if _WORD.fullmatch(text) else json.dumps(text)
 
 
+def as_text(template: object, arguments: object = ()) -> str | None:
+    """Return a message ``event=NAME key=value ...`` for a text line; None if it has no event.
+
+    Values of several words are quoted, and fields without a value left out. What follows a line break, such as a
+    traceback, stays as it is.
+
+    Args:
+        template: the format string of `logging`.
+        arguments: values of the placeholders.
+    """
+    if not (isinstance(template, str) and template.startswith("event=") and isinstance(arguments, tuple)):
+        return None
+    used, parts, rest = 0, [], ""
+    for part in _NEXT_FIELD.split(template):
+        count = len([place for place in _PLACE.findall(part) if place != "%%"])
+        # Without arguments, `logging` formats nothing.
+        name, _, value = (part % arguments[used : used + count] if arguments else part).partition("=")
+        used += count
+        value, _, further = value.partition("\n")
+        rest += f"\n{further}" if further else ""
+        if value := value.strip():
+            parts.append(f"{name}={value if _is_one_word(value) else json.dumps(value, ensure_ascii=False)}")
+    return " ".join(parts) + rest
+
+
+def _is_one_word(value: str) -> bool:
+    """Return whether a value has no space, or is quoted by `word` or ``%r``."""
+    return len(value.split()) == 1 or (len(value) > 1 and value[0] in "\"'" and value[-1] == value[0])
+
+
 def as_json(time: str, level: str, logger: str, fields: Mapping[str, Any]) -> str:
     """Return a log line as a JSON object in ASCII."""
     head = dict(zip(_HEAD, (time, level, logger), strict=True))

@@ -4,8 +4,9 @@ import logging
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
-from shoal_schema.process.log_lines import MAX_TRACEBACK, TEXT, as_json, fields_of
+from shoal_schema.process.log_lines import MAX_TRACEBACK, TEXT, as_json, as_text, fields_of
 from shoal_schema.process.settings.log import LOG_FORMAT, LogForm
 
 # These log each malformed request, handler or probe; Shoal logs what matters of it.
@@ -29,6 +30,12 @@ class TextFormatter(logging.Formatter):
     def __init__(self) -> None:
         super().__init__(TEXT, datefmt="%Y-%m-%dT%H:%M:%S")
         self.converter = time.gmtime
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (of `logging`)
+        """Return the line of a record, with values of several words quoted."""
+        with suppress(Exception):  # a wrong template must not lose the line
+            record.message = as_text(record.msg, record.args) or record.message
+        return super().formatMessage(record)
 
 
 class JsonFormatter(TextFormatter):

@@ -83,8 +83,8 @@ def test_bisecting_keeps_every_client_that_still_waits_once(requests: list[int],
         pytest.param(NotExecuted("no"), False, 0, [7], id="it never ran"),
         pytest.param(NotExecuted("no"), False, 1, [], id="it never ran, again"),
         pytest.param(RuntimeLost("no"), False, 0, [], id="it may have run"),
-        pytest.param(RuntimeLost("no"), True, 0, [7], id="it may run twice"),
-        pytest.param(RuntimeLost("no"), True, 1, [], id="it may run twice, not thrice"),
+        pytest.param(RuntimeLost("no"), True, 0, [2, 5], id="it may run twice: each request alone"),
+        pytest.param(RuntimeLost("no"), True, 1, [2, 5], id="parts of a failed batch, lost"),
         pytest.param(RuntimeUnavailable("no"), True, 0, [], id="the runtime is away"),
         pytest.param(DeadlineExceeded("no"), True, 0, [], id="too late"),
         pytest.param(Draining("no"), True, 0, [], id="stopping"),
@@ -105,6 +105,14 @@ def test_a_client_that_is_alone_gets_the_error(error: ProxyError) -> None:
 
 def test_a_single_row_that_does_not_fit_gets_the_error() -> None:
     assert sizes(BatchRetries().batches_to_retry(batch_of(1), BatchTooLarge("no"))) == []
+
+
+@pytest.mark.parametrize(("attempts", "expected"), [(0, [7]), (1, [])])
+def test_a_request_that_is_lost_alone_is_retried_once(attempts: int, expected: list[int]) -> None:
+    pieces = BatchRetries(idempotent=True).batches_to_retry(batch_of(7, attempts=attempts), RuntimeLost("no"))
+
+    assert sizes(pieces) == expected
+    assert all(piece.suspect for piece in pieces)
 
 
 def test_a_remaining_request_is_not_blamed_for_a_cancelled_one() -> None:

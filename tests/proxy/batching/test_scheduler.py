@@ -18,6 +18,7 @@ from shoal_proxy.batching.batcher import Batcher, RunningBatch
 from shoal_proxy.batching.order import FairShares
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, LaneKey, Outcome, PendingRequest, RequestResult
 from shoal_proxy.batching.policy import BatchLimits, WaitUntil
+from shoal_proxy.batching.quarantine import MAX_HELD
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.scheduler import Scheduler, SchedulerStep
 from shoal_proxy.errors import (
@@ -32,6 +33,7 @@ from shoal_proxy.errors import (
     ProxyError,
     RuntimeLost,
 )
+from shoal_schema.interfaces.metrics import RejectionReason
 from shoal_schema.resource.traffic import BatchingPolicy
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import RowError
@@ -525,3 +527,64 @@ def test_a_request_that_was_alone_by_chance_when_its_batch_failed_is_no_suspect(
     scheduler.admit(row(7), 9.0)
     scheduler.admit(row(8), 9.0)
     assert sent(scheduler, 9.0).rows == 2
+
+
+def two_runtimes_of_which_one_was_lost() -> tuple[Scheduler, RunningBatch]:
+    """Return a scheduler whose batch of two requests was lost, and the batch that runs at the other runtime."""
+    scheduler = Scheduler(Batcher(QueueLimits(64, 10**9), BatchLimits(MAX_ROWS)), idempotent=True)
+    scheduler.batcher.set_concurrency(2)
+    for value in (1, 2):
+        assert scheduler.admit(row(value), 0.0) is None
+    lost = sent(scheduler)
+    assert scheduler.admit(row(3), 0.0) is None
+    other = sent(scheduler)
+    assert fail(scheduler, lost, RuntimeLost("crashed")) == []
+    scheduler.batcher.set_concurrency(1)
+    return scheduler, other
+
+
+def test_the_last_ready_runtime_runs_no_suspect_until_half_of_its_time_has_passed() -> None:
+    scheduler, other = two_runtimes_of_which_one_was_lost()
+    answer(scheduler, other)
+    assert scheduler.admit(row(4), 2.0) is None
+    unsuspected = sent(scheduler, 2.0)
+    assert rows_of(unsuspected).tolist() == [[4]]
+    answer(scheduler, unsuspected, 3.0)
+
+    wait = scheduler.next_batch(3.0)
+
+    assert isinstance(wait, WaitUntil)
+    assert wait.until_s == 30.0
+    assert rows_of(sent(scheduler, 30.0)).tolist() == [[1]]
+
+
+def test_suspects_run_one_by_one_when_the_lost_runtime_is_back() -> None:
+    scheduler, other = two_runtimes_of_which_one_was_lost()
+    scheduler.batcher.set_concurrency(2)
+
+    first = sent(scheduler, 2.0)
+    assert rows_of(first).tolist() == [[1]]
+    assert scheduler.admit(row(4), 2.0) is None
+    assert isinstance(scheduler.next_batch(2.0), WaitUntil), "nothing is sent behind a suspect"
+    answer(scheduler, other, 2.0)
+    assert rows_of(sent(scheduler, 2.0)).tolist() == [[4]]
+    answer(scheduler, first, 3.0)
+    assert rows_of(sent(scheduler, 3.0)).tolist() == [[2]]
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "held", "reason"),
+    [(10**9, MAX_HELD, RejectionReason.QUEUE_ROWS), (20, 2, RejectionReason.QUEUE_BYTES)],
+)
+def test_suspects_that_wait_are_bounded(max_bytes: int, held: int, reason: RejectionReason) -> None:
+    scheduler = Scheduler(Batcher(QueueLimits(1000, max_bytes), BatchLimits(MAX_ROWS)))
+    assert scheduler.admit(row(1), 0.0) is None
+    fail(scheduler, sent(scheduler), RuntimeLost("crashed"))
+
+    for number in range(held + 1):
+        suspect = row(1, arrived_s=1.0)
+        assert scheduler.screen(suspect, 1.0) is None
+        rejection = scheduler.admit(suspect, 1.0)
+        assert (rejection is None) == (number < held)
+    assert rejection is not None
+    assert rejection.reason is reason

@@ -1,6 +1,7 @@
 """A model that is loaded and measured in several precisions, on the CPU."""
 
 import logging
+import sys
 from pathlib import Path
 
 import pytest
@@ -157,7 +158,7 @@ def test_a_report_has_speed_and_deviation_of_each_precision(tmp_path: Path) -> N
     report = measure_precisions(Settings.from_env({**environment, "SHOAL_RUNTIME_PRECISION_ABS_ERROR": "1"}))
 
     assert report["refused"] is None
-    assert report["rows"] == {"source": "generated", "batch_size": 32, "batches": 2}
+    assert report["rows"] == {"source": "generated", "batch_size": 32, "batches": 2, "count": 64}
     found = {each["precision"]: each for each in report["precisions"]}
     assert found["BFloat16"]["speed"] > 2
     assert found["BFloat16"]["outputs"][0]["max_abs_error"] == pytest.approx(0.5, abs=1e-3)
@@ -174,7 +175,19 @@ def test_rows_of_a_file_are_measured(tmp_path: Path) -> None:
 
     report = measure_precisions(Settings.from_env(handler(model, FAST)), str(rows))
 
-    assert report["rows"] == {"source": str(rows), "batch_size": 32, "batches": 2}
+    assert report["rows"] == {"source": str(rows), "batch_size": 32, "batches": 2, "count": 40}
+
+
+def test_without_the_library_for_files_the_error_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for name in [name for name in sys.modules if name.startswith("shoal_runtime.offline.")]:
+        monkeypatch.delitem(sys.modules, name)
+
+    report = measure_precisions(Settings.from_env(handler(tmp_path, FAST)), "rows.parquet")
+
+    assert 'pip install "shoal[batch]"' in report["refused"]
 
 
 @pytest.mark.parametrize("content", ["", '{"z": [1, 2], "w": 1}\n', '{"x": [1]}\n'])

@@ -50,6 +50,18 @@ class RuntimeProcess(SettingsSection, frozen=True):
         ]
         | None
     ) = None
+    model_digest: (
+        Annotated[
+            str,
+            Meta(
+                pattern="^[0-9a-f]{64}$",
+                description="Digest of the model's files that the first of several instances has loaded. The runtime"
+                " sets it; an instance that finds other files does not load them.",
+            ),
+            Env("SHOAL_RUNTIME_MODEL_DIGEST", RUNTIME),
+        ]
+        | None
+    ) = None
     # Fetching a model: an archive must not fill the disk.
     cache_dir: (
         Annotated[

@@ -1,0 +1,112 @@
+"""Isolation of requests whose batch was lost with a runtime, such as rows that crash the process.
+
+    a batch is lost         its payloads are suspects; an idempotent model's requests run again in batches of their own
+    a suspect arrives       it waits here, and runs in a batch of its own
+    it succeeds alone       it is no suspect any more
+    it is lost alone, twice its payload is rejected for `ALONE_S`
+
+One suspect runs at a time over all runtimes, and no other batch waits behind it at the same runtime. Of several
+runtimes, the last ready one runs no suspect before half of the request's time has passed: another one may be back then,
+and other requests are served in any case. So a payload that
+crashes the runtime ends at most `LOSSES_PER_PAYLOAD` of them, whatever their number, and affects other requests only in
+the first batch. Batches of more than `MAX_PIECES` requests are isolated in two steps, each of which costs one more.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from shoal_proxy.batching.batch import Batch, make_batch
+from shoal_proxy.batching.pending import NEVER_S, PendingRequest, RequestSlice
+from shoal_proxy.batching.recovery import SuspectPayloads
+from shoal_proxy.errors import CrashesRuntime
+
+LOST_ALONE = 2
+"""Runtimes that a payload has ended in a batch of its own, after which it is rejected."""
+LOSSES_PER_PAYLOAD = LOST_ALONE + 1
+"""Most runtimes that one payload ends within `ALONE_S`: one in a shared batch, the others alone."""
+MAX_HELD = 64
+"""Most suspects that wait at a time; further ones are rejected, as by a full queue."""
+_MAX_DIGEST_BYTES = 1 << 26
+"""Most bytes of a lost batch that are digested, which takes 0.1 s: requests beyond are no suspects."""
+
+
+class Quarantine:
+    """Payloads of lost batches, and the batches of suspects that wait for their turn."""
+
+    def __init__(self) -> None:
+        self._lost = SuspectPayloads()
+        self.waiting: deque[Batch] = deque()
+        self.yields = False
+        """Whether a suspect ran last: with a single runtime, other requests and suspects take turns."""
+
+    @property
+    def has_unresolved(self) -> bool:
+        """Return whether any request without an outcome waits here."""
+        return any(batch.has_unresolved for batch in self.waiting)
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether no further suspect may wait."""
+        return len(self.waiting) >= MAX_HELD
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of the inputs that wait here."""
+        return sum([part.pending.size_bytes for batch in self.waiting for part in batch.slices])
+
+    def screen(self, pending: PendingRequest, now_s: float) -> CrashesRuntime | None:
+        """Mark an arriving request as suspect if its payload was lost; return the error if it is rejected."""
+        losses = self._lost.offences(pending, now_s)
+        if losses is None:
+            return None
+        pending.suspect = True
+        if losses < LOST_ALONE:
+            return None
+        return CrashesRuntime(
+            f"the runtime was lost {losses} times while it ran only this request, so it does not run again for some"
+            " minutes. The log of the runtime states how it ended"
+        )
+
+    def is_suspect(self, pending: PendingRequest, now_s: float) -> bool:
+        """Return whether the payload of ``pending`` was lost and has not succeeded since."""
+        return self._lost.offences(pending, now_s) is not None
+
+    def is_cleared(self, batch: Batch, now_s: float) -> bool:
+        """Return whether the request of a waiting batch has not begun, and its payload has succeeded meanwhile."""
+        part = batch.slices[0]
+        pending = part.pending
+        if batch.attempts or part.rows < pending.rows:
+            return False
+        return not (pending.dequeued_rows or self.is_suspect(pending, now_s))
+
+    @property
+    def last_start_s(self) -> float:
+        """Return when the first waiting suspect runs even at the last ready runtime."""
+        parts = self.waiting[0].slices if self.waiting else ()
+        return min([(part.pending.arrived_s + part.pending.deadline_s) / 2 for part in parts], default=NEVER_S)
+
+    def record_loss(self, batch: Batch, now_s: float) -> None:
+        """Record the payloads of a batch that was lost with its runtime."""
+        self._lost.forget_old(now_s)
+        alone, left_bytes = len(batch.slices) == 1, _MAX_DIGEST_BYTES
+        for part in batch.slices:
+            left_bytes -= part.pending.size_bytes
+            if left_bytes >= 0 or alone:
+                # Not `pending.inputs`: a client that has disconnected may have sent the faulty rows.
+                self._lost.failed(part.pending, now_s, inputs=part.inputs, times=int(alone))
+
+    def record_success(self, batch: Batch) -> None:
+        """Clear the payload of a suspect that has succeeded. Call before its outcome is set."""
+        part = batch.slices[0]
+        if part.rows == part.pending.rows and len(batch.slices) == 1:
+            self._lost.forgive(part.pending, part.inputs)
+
+    def hold(self, pending: PendingRequest, max_rows: int) -> None:
+        """Let a request that has not begun wait for its turn, in batches of at most ``max_rows``."""
+        for start in range(pending.dequeued_rows, pending.rows, max_rows):
+            rows = min(max_rows, pending.rows - start)
+            self.waiting.append(make_batch([RequestSlice(pending, start, rows, pending.inputs)], suspect=True))
+
+    def hold_again(self, batches: Sequence[Batch]) -> None:
+        """Let parts of a lost batch wait, before all others."""
+        self.waiting.extendleft(reversed(batches))

@@ -1,0 +1,191 @@
+"""Rows that crash the runtime, with several runtimes: few runtimes are lost, and other requests are served."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from shoal_proxy.batching.policy import BatchLimits
+from shoal_proxy.batching.quarantine import LOSSES_PER_PAYLOAD
+from shoal_proxy.batching.recovery import ALONE_S
+from shoal_proxy.errors import ModelFailed, NotExecuted, ProxyError, RuntimeLost
+from shoal_proxy.simulator.engine import Engine, SimulatedRequest
+from shoal_proxy.simulator.shoal import SchedulerDiscipline
+from shoal_schema.resource.traffic import BatchingPolicy
+from tests.proxy.simulator.test_faults import assert_nothing_is_kept, linear, outcomes
+
+POISON = 1000
+"""Payloads from here on crash the runtime."""
+
+
+class Crashes:
+    """Fault of an engine: a batch with poison is lost. Counts the losses of each poison payload."""
+
+    def __init__(self) -> None:
+        self.losses: Counter[int] = Counter()
+        self.innocent: Counter[SimulatedRequest] = Counter()
+        """Losses of each request without poison."""
+
+    def __call__(self, batch: Sequence[SimulatedRequest], counts: Sequence[int]) -> ProxyError | None:
+        poison = {request.payload for request in batch if request.payload >= POISON}
+        if not poison:
+            return None
+        self.losses.update(poison)
+        self.innocent.update(request for request in batch if request.payload < POISON)
+        return RuntimeLost("it crashed")
+
+
+def run(
+    requests: Sequence[SimulatedRequest],
+    instances: int,
+    fault: Callable[[Sequence[SimulatedRequest], Sequence[int]], ProxyError | None],
+    *,
+    idempotent: bool = True,
+    max_rows: int = 8,
+    policy: BatchingPolicy = BatchingPolicy.ADAPTIVE,
+) -> Engine:
+    limits = BatchLimits(max_rows, in_flight=instances, policy=policy)
+    shoal = SchedulerDiscipline(limits, idempotent=idempotent)
+    engine = Engine(shoal, linear, instances=instances, fault=fault)
+    engine.run(requests)
+    assert_nothing_is_kept(shoal)
+    return engine
+
+
+def traffic(payload_of: Callable[[int], int], count: int = 400, gap_s: float = 0.001) -> list[SimulatedRequest]:
+    return [SimulatedRequest(gap_s * number, payload=payload_of(number)) for number in range(count)]
+
+
+@pytest.mark.parametrize("instances", [1, 2, 4])
+@pytest.mark.parametrize("policy", BatchingPolicy)
+def test_of_an_idempotent_model_only_the_poison_fails(instances: int, policy: BatchingPolicy) -> None:
+    # The client of the poison sends it again and again.
+    requests = traffic(lambda number: POISON if number % 40 == 20 else number)
+    crashes = Crashes()
+
+    run(requests, instances, crashes, policy=policy)
+
+    for request in requests:
+        expected = ["completed_s"] if request.payload < POISON else ["failed_s"], ["refused_s"]
+        assert outcomes(request) in expected
+    assert 0 < crashes.losses[POISON] <= LOSSES_PER_PAYLOAD
+
+
+@pytest.mark.parametrize("instances", [1, 2, 4])
+def test_without_idempotency_other_requests_fail_in_the_first_batch_only(instances: int) -> None:
+    requests = traffic(lambda number: POISON if number % 40 == 20 else number)
+    crashes = Crashes()
+
+    run(requests, instances, crashes, idempotent=False)
+
+    failed = [request for request in requests if request.payload < POISON and outcomes(request) != ["completed_s"]]
+    assert sorted(map(id, failed)) == sorted(map(id, crashes.innocent))
+    assert len(failed) < 8, "those of one batch"
+    assert 0 < crashes.losses[POISON] <= LOSSES_PER_PAYLOAD
+
+
+@pytest.mark.parametrize("instances", [1, 3])
+def test_several_poisons_in_one_batch_cost_that_many_losses_each(instances: int) -> None:
+    requests = [SimulatedRequest(0.0, payload=POISON + number if number % 3 == 0 else number) for number in range(24)]
+    crashes = Crashes()
+
+    run(requests, instances, crashes)
+
+    assert all(outcomes(request) == ["completed_s"] for request in requests if request.payload < POISON)
+    assert max(crashes.losses.values()) <= LOSSES_PER_PAYLOAD
+    assert set(crashes.innocent.values()) == {1}, "others are lost with the shared batch only"
+
+
+def test_a_large_lost_batch_is_isolated_in_two_steps() -> None:
+    requests = [SimulatedRequest(0.0, payload=POISON if number == 300 else number) for number in range(512)]
+    crashes = Crashes()
+
+    engine = run(requests, 2, crashes, max_rows=512)
+
+    assert [outcomes(request) for request in requests].count(["completed_s"]) == 511
+    assert crashes.losses[POISON] <= LOSSES_PER_PAYLOAD + 1
+    assert len(engine.batches) < 100
+
+
+def test_one_suspect_runs_at_a_time_and_no_batch_waits_behind_it() -> None:
+    shoal = SchedulerDiscipline(BatchLimits(8, in_flight=3), idempotent=True)
+    running: list[int] = []
+
+    def fault(batch: Sequence[SimulatedRequest], counts: Sequence[int]) -> ProxyError | None:
+        held = shoal.scheduler.running
+        suspects = sum(each.batch.suspect for each in held)
+        assert suspects <= 1
+        assert not suspects or len(held) <= 3
+        running.append(suspects)
+        return Crashes()(batch, counts)
+
+    Engine(shoal, linear, instances=3, fault=fault).run(traffic(lambda number: POISON if number == 50 else number))
+
+    assert 1 in running
+
+
+def test_a_suspect_that_succeeds_shares_batches_again() -> None:
+    first = iter([RuntimeLost("killed by something else")])
+    requests = [SimulatedRequest(0.0) for _ in range(4)] + [SimulatedRequest(1.0) for _ in range(8)]
+
+    engine = run(requests, 1, lambda batch, counts: next(first, None), idempotent=False)
+
+    assert engine.batches[0] in (1, 4)
+    assert sum(outcomes(request) == ["completed_s"] for request in requests[4:]) == 8
+    assert engine.batches[-1] > 1, "after one success alone, the others share a batch"
+
+
+def test_a_rejected_payload_runs_again_after_a_while() -> None:
+    cured_s = 60.0
+    requests = [SimulatedRequest(at_s, payload=POISON) for at_s in (0.0, 1.0, 2.0, cured_s, ALONE_S + 10.0)]
+    losses = iter([RuntimeLost("it crashed")] * 2)
+
+    run(requests, 2, lambda batch, counts: next(losses, None), idempotent=False)
+
+    assert [outcomes(request) for request in requests] == [
+        ["failed_s"], ["failed_s"], ["refused_s"], ["refused_s"], ["completed_s"],
+    ]  # fmt: skip
+
+
+def test_a_suspect_that_did_not_run_is_sent_again() -> None:
+    errors = iter([RuntimeLost("it crashed"), NotExecuted("nothing listens"), NotExecuted("nothing listens")])
+    requests = [SimulatedRequest(0.0, payload=number) for number in range(3)]
+
+    run(requests, 2, lambda batch, counts: next(errors, None))
+
+    assert all(outcomes(request) == ["completed_s"] for request in requests)
+
+
+@given(
+    payloads=st.lists(st.sampled_from([1, 2, 3, 4, POISON, POISON + 1]), max_size=60),
+    rows=st.lists(st.integers(1, 12), min_size=60, max_size=60),
+    instances=st.integers(1, 4),
+    gap_s=st.sampled_from([0.0, 0.001, 0.02]),
+    idempotent=st.booleans(),
+    others=st.lists(st.sampled_from([None, None, None, ModelFailed("no"), NotExecuted("no")]), max_size=20),
+)
+@settings(deadline=None, max_examples=150)
+def test_whatever_arrives_each_payload_ends_few_runtimes(
+    payloads: list[int],
+    rows: list[int],
+    instances: int,
+    gap_s: float,
+    others: list[ProxyError | None],
+    *,
+    idempotent: bool,
+) -> None:
+    requests = [
+        SimulatedRequest(gap_s * number, payload=payload, rows=rows[number]) for number, payload in enumerate(payloads)
+    ]
+    crashes, coming = Crashes(), iter(others)
+
+    run(requests, instances, lambda batch, counts: crashes(batch, counts) or next(coming, None), idempotent=idempotent)
+
+    assert [len(outcomes(request)) for request in requests] == [1] * len(requests)
+    at_once = instances + 1
+    for payload, lost in crashes.losses.items():
+        sizes = {request.rows for request in requests if request.payload == payload}
+        # Batches that were sent before the first loss was known are lost too.
+        assert lost <= len(sizes) * (LOSSES_PER_PAYLOAD + at_once)
