@@ -9,13 +9,14 @@ from shoal_schema.fields.rules import Matches, Not, Rule, requires
 from shoal_schema.resource.locations import CREDENTIALS
 from shoal_schema.resource.offline import FOLDER, IN_WORDS
 from shoal_schema.resource.passthrough import SECRET_NAME, SET
+from shoal_schema.resource.uris import IPV6, PORT
 
 _MAX_TIMEOUT_S = 604_800
 _LABEL, _LAST = "[a-z0-9]([-a-z0-9]*[a-z0-9])?", "[a-z]([-a-z0-9]*[a-z0-9])?"
 _BYTE = "(0|[1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])"
 WEBHOOK_HOST = (
-    rf"^(\*(\.{_LABEL})+\.{_LAST}|(http://)?(({_LABEL}\.)*{_LAST}|({_BYTE}\.){{3}}{_BYTE}|\[[0-9a-f]*:[0-9a-f:.]*\]))"
-    r"(:[1-9][0-9]{0,4})?\Z"
+    rf"^(\*(\.{_LABEL})+\.{_LAST}|(http://)?(({_LABEL}\.)*{_LAST}|({_BYTE}\.){{3}}{_BYTE}|\[{IPV6}\]))"
+    rf"(:{PORT})?\Z"
 )
 """A host, a wildcard, or ``http://`` and a host, with an optional port."""
 

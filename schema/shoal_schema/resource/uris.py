@@ -20,11 +20,15 @@ for _before in range(5):  # at most this many groups and one more
     _after = f"({_H16}:){{{4 - _before}}}{_LS32}" if _before < 4 else _LS32
     _IPV6_FORMS.append(f"(({_H16}:){{0,{_before}}}{_H16})?::{_after}")
 _IPV6_FORMS += [f"(({_H16}:){{0,5}}{_H16})?::{_H16}", f"(({_H16}:){{0,6}}{_H16})?::"]
-_IPV6 = f"({'|'.join(_IPV6_FORMS)})"
+IPV6 = f"({'|'.join(_IPV6_FORMS)})"
+"""An IPv6 address without a zone."""
 # Parts of an authority: zone, port and host.
 _ZONE = "(%25[A-Za-z0-9._~-]+)?"
-_PORT = "(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5]?[0-9]{1,4})?"
-_HOST = rf"(\[{_IPV6}{_ZONE}\]|[^\[\]@:/?# ]+)"
+_FIVE_DIGITS = "6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}"
+PORT = f"({_FIVE_DIGITS}|[1-9][0-9]{{0,3}})"
+"""A port, 1 to 65535."""
+_PORT = f"({_FIVE_DIGITS}|[0-9]{{1,4}})?"
+_HOST = rf"(\[{IPV6}{_ZONE}\]|[^\[\]@:/?# ]+)"
 AUTHORITY = rf"^(file://[^\[\]/]*|https?://([^\[\]@/?#]*@)?{_HOST}(:{_PORT})?)([/?#]|$)"
 """A valid start of a URL: optional user, host, and optional port up to 65535."""
 BAD_AUTHORITY = "must have a host after https:// (IPv6 in brackets), and a port of at most 65535"
