@@ -61,7 +61,7 @@ class OutputCounts(Struct, frozen=True):
     """Compared rows of one output."""
 
     rows: Count = 0
-    """Rows of which candidate and stable revision both have a result."""
+    """Compared rows: both revisions have a result of this output, and neither differs in kind."""
     row_squares: Count = 0
     """Sum over batches of the squared number of these rows."""
     disagreements: Count = 0
@@ -79,7 +79,7 @@ class OutputCounts(Struct, frozen=True):
     repeated_disagreement_squares: Count = 0
     """Sum over repeated batches of the squared number of such rows."""
     change: Annotated[str, Meta(max_length=256)] = ""
-    """Difference of datatype, shape or kind, if the output cannot be compared row by row."""
+    """Difference of datatype, shape or kind. Rows with it are not compared."""
 
 
 class BatchTimes(Struct, frozen=True):

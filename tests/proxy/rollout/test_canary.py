@@ -160,7 +160,7 @@ def test_a_changed_output_gets_rows_only_if_that_is_allowed(*, allow: bool) -> N
     with candidate(other_output) as other, stable(at(other)) as running:
         send_plan(running, candidate=CANDIDATE, weight=1.0, allow_signature_change=allow)
         found = until_report(running, lambda seen: seen.output_change != "")
-        assert "'z'" in found.output_change
+        assert "`z`" in found.output_change
         assert found.input_change == ""
         assert revisions([ask(running)]) == [CANDIDATE if allow else STABLE]
 
