@@ -348,7 +348,8 @@ def _in_step(now: Situation, progress: RolloutProgress, verdict: Verdict | None)
         phase, reason = RolloutPhase.COMPARING, Reason.CANDIDATE_WAITING
         text = f"no row of revision {now.newest} was compared in {where}, as no requests arrive"
     else:
-        phase, reason = RolloutPhase.COMPARING, Reason.COMPARING
+        unknown = verdict is not None and verdict.cause is VerdictCause.UNKNOWN_OUTPUT
+        phase, reason = RolloutPhase.COMPARING, Reason.OUTPUT_UNKNOWN if unknown else Reason.COMPARING
         text = f"revision {now.newest} is compared with {now.stable} in {where}"
     said = f". {verdict.sentence.removesuffix('.')}" if verdict else ""
     weight, shadow = (0, 0) if paused else (step.weight or 0, step.shadow or 0)
