@@ -28,6 +28,7 @@ class Rollout:
     ) -> None:
         self._revision = settings.process.revision
         self._dispatcher = dispatcher
+        self._link = link
         self._pods = CandidatePods(settings, link, dispatcher.scheduler.batcher, dispatcher.instance, certificate)
         self._canary = CanaryTraffic(settings, self._pods)
         self._shadow = ShadowTraffic(settings, self._pods, dispatcher)
@@ -87,6 +88,7 @@ class Rollout:
             self._revision,
             self._plan.candidate,
             ready_candidates=len(pods.ready),
+            memory=self._link.memory,
             input_change=pods.input_change,
             output_change=pods.output_change,
         )

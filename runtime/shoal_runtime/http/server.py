@@ -30,7 +30,7 @@ from shoal_runtime.readiness import Readiness, RuntimePhase
 from shoal_runtime.signature.tensors import Signature
 from shoal_schema.interfaces import headers as names
 from shoal_schema.interfaces.instances import PRECISION
-from shoal_schema.interfaces.metrics import DEVICE_MEMORY
+from shoal_schema.interfaces.metrics import DEVICE_MEMORY, PEAK_MEMORY
 from shoal_schema.wire.body import ALIGNMENT_BYTES
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import encode_row_errors
@@ -67,10 +67,11 @@ class BatchRunner(Protocol):
 class ServedModel:
     """Model that the server serves.
 
-    ``measured`` holds rows and seconds of warm-up forwards. ``precision`` was chosen by measurement, or is empty.
+    ``measured`` holds rows and seconds of warm-up forwards. ``memory`` returns used, total and own bytes of the device;
+    ``peak_memory`` the largest memory of the process (bytes). ``precision`` was chosen by measurement, or is empty.
     """
 
-    __slots__ = ("measured", "memory", "name", "pipeline", "platform", "precision", "version")
+    __slots__ = ("measured", "memory", "name", "peak_memory", "pipeline", "platform", "precision", "version")
 
     def __init__(  # noqa: PLR0913 (the last have defaults)
         self,
@@ -81,6 +82,7 @@ class ServedModel:
         measured: Sequence[tuple[int, float]] = (),
         memory: Callable[[], tuple[int, int, int] | None] = lambda: None,
         *,
+        peak_memory: Callable[[], int] = lambda: 0,
         precision: str = "",
     ) -> None:
         self.name = name
@@ -89,6 +91,7 @@ class ServedModel:
         self.pipeline = pipeline
         self.measured = measured
         self.memory = memory
+        self.peak_memory = peak_memory
         self.precision = precision
 
 
@@ -270,6 +273,8 @@ class App:
         if (model := self._model) is not None:
             if (memory := model.memory()) is not None:
                 found[DEVICE_MEMORY] = memory
+            if peak_bytes := model.peak_memory():
+                found[PEAK_MEMORY] = peak_bytes
             if model.precision:
                 found[PRECISION] = model.precision
         return _json(found)

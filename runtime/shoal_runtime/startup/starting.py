@@ -24,7 +24,7 @@ from shoal_runtime.startup.warmup import WarmupBatch, plan_measuring, plan_warmu
 from shoal_runtime.storage.fetching import ModelFiles, fetch_model
 from shoal_runtime.storage.load_time_limit import load_time_limit
 from shoal_runtime.storage.progress import StepProgress
-from shoal_schema.process.memory import return_freed_memory
+from shoal_schema.process.memory import peak_memory_bytes, return_freed_memory
 
 ZEROS_ADVICE: Final = "Correct the model; if zeros are not valid input, offer warmup_items()"
 GENERATED_ADVICE: Final = (
@@ -263,5 +263,12 @@ def serve_model(
     pipeline = Pipeline(model.stages, model.signature, started.placement, lanes=lanes, on_lost=on_lost)
     memory = started.placement.memory
     return ServedModel(
-        model.name, version, model.platform, pipeline, started.measured, memory, precision=started.precision
+        model.name,
+        version,
+        model.platform,
+        pipeline,
+        started.measured,
+        memory,
+        peak_memory=peak_memory_bytes,
+        precision=started.precision,
     )

@@ -94,6 +94,8 @@ UNSENT_BYTES = _gauge("unsent_bytes", "Bytes of responses that clients have not 
 RUNTIME_READY = _gauge("runtime_ready", "1 when the runtime is connected and warm.")
 DEVICE_MEMORY = "device_memory"
 """The object in a runtime's readiness response with the values of the two gauges below."""
+PEAK_MEMORY = "peak_memory_bytes"
+"""The number in a runtime's readiness response with the largest memory that its process has used."""
 DEVICE_MEMORY_USED_BYTES = _gauge(
     "device_memory_used_bytes",
     "Bytes of device memory in use by all processes; absent if the device has no memory of its own.",

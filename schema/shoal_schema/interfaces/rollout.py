@@ -145,6 +145,11 @@ class RolloutReport(Struct, frozen=True):
     outputs: Annotated[dict[str, OutputCounts], Meta(max_length=MAX_OUTPUTS)] = {}
     # Times of this pod's own batches, except repeated rows.
     times: Annotated[tuple[BatchTimes, ...], Meta(max_length=32)] = ()
+    # Memory of this pod's runtimes; 0 if they do not report it.
+    memory_bytes: Count = 0
+    """Largest memory that their processes have used."""
+    device_memory_bytes: Count = 0
+    """Memory of devices that their processes use."""
     ready_candidates: Count = 0
     """Pods of the candidate that respond."""
     input_change: Annotated[str, Meta(max_length=1024)] = ""

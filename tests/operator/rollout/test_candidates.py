@@ -4,6 +4,7 @@ import asyncio
 import datetime
 from typing import Any
 
+from shoal_operator.cluster.api_time import timestamp
 from shoal_operator.manifests.desired import CANDIDATE, CANDIDATE_POLICY, CANDIDATE_SERVICE, DEPLOYMENT, SERVICE
 from shoal_operator.manifests.labels import POD_SPEC_ANNOTATION, SPEC_HASH_ANNOTATION
 from shoal_operator.rollout.plans import Found
@@ -241,6 +242,29 @@ def test_another_signature_is_refused_with_the_difference_and_compared_once_it_i
         world.find(RolloutReport("", "", shadowed_rows=100, output_change="it has no `y`; also returns `z`"))
         await world.reconcile()
         assert world.rollout["step"] == 2
+
+    asyncio.run(scenario())
+
+
+def test_the_start_times_of_both_revisions_are_reported() -> None:
+    async def scenario() -> None:
+        world = await comparing()
+        started = {
+            "stable": (world.cluster.pods[CAT], (9, 30)),
+            "candidate": (world.cluster.candidate_pods[CAT], (12,)),
+        }
+        for pods, times_s in started.values():
+            for pod, time_s in zip(pods, times_s, strict=False):
+                made = world.now - datetime.timedelta(seconds=100)
+                pod["metadata"]["creationTimestamp"] = timestamp(made)
+                ready = timestamp(made + datetime.timedelta(seconds=time_s))
+                pod["status"]["conditions"] = [{"type": "Ready", "status": "True", "lastTransitionTime": ready}]
+        world.find(agreeing(10))
+        await world.reconciler.reconcile(CAT)
+
+        figures = world.rollout["figures"]
+        assert (figures["startSeconds"], figures["stableStartSeconds"]) == (12, 9)
+        assert "starts in 12 s (stable: 9 s)" in world.judged["message"]
 
     asyncio.run(scenario())
 

@@ -87,6 +87,17 @@ def test_counts_begin_anew_with_another_candidate() -> None:
         assert report(running).outputs == {}
 
 
+def test_a_report_has_the_memory_of_the_runtime() -> None:
+    def measured() -> FakeRuntime:
+        return FakeRuntime(health={"peak_memory_bytes": 70, "device_memory": [60, 80, 50]})
+
+    with candidate() as other, stable(at(other), make_runtime=measured) as running:
+        send_plan(running, candidate=CANDIDATE)
+        found = report(running)
+        assert (found.memory_bytes, found.device_memory_bytes) == (70, 50)
+        assert report(other).memory_bytes == 0
+
+
 def test_a_changed_output_is_named_and_others_are_compared() -> None:
     def changed() -> FakeRuntime:
         outputs = [tensor("y", "FP32", [-1, 4]), tensor("z", "FP32", [-1])]
