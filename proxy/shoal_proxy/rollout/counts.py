@@ -90,6 +90,11 @@ class RolloutCounts:
         self._outputs: dict[str, _Compared] = {}
         self._times: dict[int, BatchTimes] = {}
 
+    @property
+    def compared_rows(self) -> dict[str, tuple[int, int]]:
+        """Return compared and disagreeing rows by output."""
+        return {name: (each.rows.rows, each.disagreements.rows) for name, each in self._outputs.items()}
+
     def record_batch(self, rows: int, runtime_s: float) -> None:
         """Count the time of one of this pod's own batches at the runtime."""
         bucket = rows_bucket(rows)

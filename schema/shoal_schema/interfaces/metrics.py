@@ -167,6 +167,15 @@ ROLLOUT_ROWS = _counter(
 ROLLOUT_FAILED_ROWS = _counter(
     "rollout_failed_rows", "Those of `shoal_proxy_rollout_rows_total` that failed because of the server.", role=_ROLE
 )
+_OUTPUT = "its name in the model"
+ROLLOUT_COMPARED_ROWS = _counter(
+    "rollout_compared_rows", "Rows of which candidate and stable revision were compared.", output=_OUTPUT
+)
+ROLLOUT_DISAGREEING_ROWS = _counter(
+    "rollout_disagreeing_rows",
+    "Those of `shoal_proxy_rollout_compared_rows_total` that differ beyond the tolerance.",
+    output=_OUTPUT,
+)
 # Graphs.
 STEP_SECONDS = _histogram(
     "step_seconds", "Graphs only: time from calling a step's model until its response.", step="its name in the graph"

@@ -76,6 +76,7 @@ def test_a_candidate_starts_beside_the_stable_pods_once_a_proxy_can_compare_it()
         selector = world.child(SERVICE)["spec"]["selector"]
         assert not selector.items() <= world.cluster.candidate_pods[CAT][0]["metadata"]["labels"].items()
         assert world.records.get(CAT, CachedService).context.rolling
+        assert [each.name for each in world.records.get(CAT, CachedService).candidates] == ["cat-candidate-0"]
         before = len(world.cluster.writes)
         await world.reconcile(2)
         assert len(world.cluster.writes) == before

@@ -366,6 +366,7 @@ def test_metrics_and_access_log_name_the_revision(caplog: pytest.LogCaptureFixtu
         text = plain.get(running.admin_url + "/metrics").text
         for role in ("stable", "candidate"):
             assert f'shoal_proxy_rollout_rows_total{{role="{role}"}} 2.0' in text
+        assert "shoal_proxy_rollout_compared_rows_total{" not in text
         log = running.proxy.inference.access_log
         assert log is not None
         assert [each.revision.decode() for each in log.take()] == revisions(responses)

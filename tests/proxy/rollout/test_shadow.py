@@ -87,6 +87,15 @@ def test_counts_begin_anew_with_another_candidate() -> None:
         assert report(running).outputs == {}
 
 
+def test_metrics_count_compared_and_disagreeing_rows_by_output() -> None:
+    with both(plan={"shadow": 1.0}) as (running, _):
+        one_by_one(running, 2)
+        settle(running)
+        text = plain.get(running.admin_url + "/metrics").text
+        assert 'shoal_proxy_rollout_compared_rows_total{output="y"} 2.0' in text
+        assert 'shoal_proxy_rollout_disagreeing_rows_total{output="y"} 0.0' in text
+
+
 def test_a_report_has_the_memory_of_the_runtime() -> None:
     def measured() -> FakeRuntime:
         return FakeRuntime(health={"peak_memory_bytes": 70, "device_memory": [60, 80, 50]})
