@@ -44,7 +44,12 @@ def promote_under_load(cluster: Cluster, fields: dict[str, Any], **calls: Any) -
         apply(cluster, BOTH_WAYS, fields, version=2)
         eventually(lambda: rollout_of(cluster).get("step") == 2, lambda: described(cluster), within_s=120)
         # Of the shadowed batches alone.
-        assert rollout_of(cluster)["figures"]["errors"] == "0"
+        figures = rollout_of(cluster)["figures"]
+        assert figures["errors"] == "0"
+        # Both are processes of the same program.
+        assert 0.5 < figures["memoryBytes"] / figures["stableMemoryBytes"] < 2
+        assert figures["startSeconds"] >= 0
+        assert figures["stableStartSeconds"] >= 0
         until(cluster, "NoCandidate")
 
     after = rollout_of(cluster)["stable"]
