@@ -211,7 +211,7 @@ def test_a_browser_shows_figures_curves_and_words(tmp_path: Path) -> None:
         browser.until("document.querySelector('#services td button').textContent === 'double'")
         ask(running, 5)
         browser.until("data.intervals.some((each) => each.service.answered_per_s > 0)")
-        browser.until("document.querySelectorAll('#charts canvas').length === 10")
+        browser.until("document.querySelectorAll('#charts canvas').length === 9")
         browser.until("document.getElementById('words').textContent.startsWith('Model double.')")
 
         assert browser.complaints() == []
@@ -242,7 +242,7 @@ def test_what_a_service_is_called_and_says_stays_text(tmp_path: Path) -> None:
     with serving(board) as url, browsing(tmp_path) as browser:
         browser.open(url)
         browser.until(f"document.querySelector('#services td button').textContent === {json.dumps(HOSTILE)}")
-        browser.until(f"({LEGENDS})[4][1] === {json.dumps(HOSTILE)}")
+        browser.until(f"({LEGENDS})[3][1] === {json.dumps(HOSTILE)}")
         assert browser.evaluate("document.images.length") == 0
         assert browser.complaints() == []
 
@@ -255,21 +255,21 @@ def test_charts_have_time_units_a_legend_entry_for_each_pod_and_values_at_the_cu
         board.watched.add({"double": ServiceSample(loads)}, time_s=time.monotonic() - 100 + 30 * step)
     with serving(board) as url, browsing(tmp_path) as browser:
         browser.open(url)
-        browser.until("plots.length === 10")
+        browser.until("plots.length === 9")
 
         assert browser.evaluate("plots.map((each) => each.axes[1].label)") == [
-            "rows/s", "ms", "ms", "pods", "rows/s", "ms", "%", "rows", "rows", "rows",
+            "rows/s", "ms", "pods", "rows/s", "ms", "%", "rows", "rows", "rows",
         ]  # fmt: skip
         [ticks] = browser.evaluate("plots.slice(0, 1).map((each) => each.axes[0].values(each, [each.data[0][0]]))")
         assert re.fullmatch(r"\d\d:\d\d:\d\d", ticks[0])
         assert browser.evaluate("Math.abs(Date.now() / 1000 - plots[0].data[0].at(-1) - 40) < 20")
         labels = browser.evaluate(LEGENDS)
         assert labels[0] == ["time", "requested", "answered", "rejected"]
-        assert labels[1] == ["time", "p50", "p99", "mean", "queued, mean"]
-        assert labels[4:] == [["time", *PODS]] * 6
-        last = "[...plots[4].root.querySelectorAll('.u-value')].slice(1).map((each) => each.textContent)"
+        assert labels[1] == ["time", "p50", "p99", "mean", "queued, mean", "expected now, p95"]
+        assert labels[3:] == [["time", *PODS]] * 6
+        last = "[...plots[3].root.querySelectorAll('.u-value')].slice(1).map((each) => each.textContent)"
         assert browser.evaluate(last) == ["30 rows/s"] * 2
-        browser.evaluate("plots[4].setCursor({left: plots[4].valToPos(plots[4].data[0][1], 'x'), top: 10})")
+        browser.evaluate("plots[3].setCursor({left: plots[3].valToPos(plots[3].data[0][1], 'x'), top: 10})")
         browser.until(f"{last}.every((each) => each === '10 rows/s')")
 
         # Each figure has its own colour, and no pod has it.
@@ -300,17 +300,17 @@ def test_a_rollout_shows_both_revisions_side_by_side(tmp_path: Path) -> None:
     with serving(board) as url, browsing(tmp_path) as browser:
         browser.open(url)
         browser.call("Emulation.setDeviceMetricsOverride", width=420, height=900, deviceScaleFactor=1, mobile=False)
-        browser.until("plots.length === 13")
+        browser.until("plots.length === 12")
 
         both = ["aaaaaaaaaa (stable)", "bbbbbbbbbb (candidate)"]
-        assert browser.evaluate(LEGENDS)[4:7] == [
+        assert browser.evaluate(LEGENDS)[3:6] == [
             ["time", *both],
             ["time", *(f"{name} {revision}" for name in ("p50", "p99") for revision in both)],
             ["time", "failed rows", "disagreeing rows"],
         ]
-        last = "plots.slice(4, 7).map((each) => each.data.slice(1).map((line) => +line.at(-1).toFixed(3)))"
+        last = "plots.slice(3, 6).map((each) => each.data.slice(1).map((line) => +line.at(-1).toFixed(3)))"
         assert browser.evaluate(last) == [[10, 10], [0.75, 0.75, 0.995, 0.995], [0, 25]]
-        assert browser.evaluate("plots.slice(4, 7).map((each) => each.axes[1].label)") == ["rows/s", "ms", "%"]
+        assert browser.evaluate("plots.slice(3, 6).map((each) => each.axes[1].label)") == ["rows/s", "ms", "%"]
         assert browser.evaluate("byId('rollout').textContent") == HOSTILE
         assert browser.evaluate("document.images.length") == 0
         assert browser.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")

@@ -92,7 +92,7 @@ def test_metrics_count_compared_and_disagreeing_rows_by_output() -> None:
         one_by_one(running, 2)
         settle(running)
         text = plain.get(running.admin_url + "/metrics").text
-        assert 'shoal_proxy_rollout_compared_rows_total{output="y"} 2.0' in text
+        assert 'shoal_proxy_rollout_compared_rows_total{output="y"} 4.0' in text
         assert 'shoal_proxy_rollout_disagreeing_rows_total{output="y"} 0.0' in text
 
 
