@@ -1,93 +1,12 @@
 """Rollouts by candidate: a worse version never reaches clients, and a good one replaces the stable one unnoticed."""
 
-import threading
-from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
 import pytest
 
 from e2e.clusters.cluster import OPERATOR, Cluster
+from e2e.judged import CANARY, CANDIDATE, ENDLESS, NAME, SHADOW, apply, clients, judged, rollout_of, until
 from e2e.waiting import eventually
-
-NAME = "drifting"
-CANDIDATE = f"{NAME}-candidate"
-SHADOW: dict[str, Any] = {"strategy": "Shadow", "drainDelaySeconds": 0}
-CANARY: dict[str, Any] = {**SHADOW, "strategy": "Canary"}
-ENDLESS = 100_000_000
-"""Rows of a step that no test finishes."""
-
-
-@dataclass
-class Responses:
-    """What clients got: rows by revision, and what was wrong."""
-
-    revisions: Counter[str] = field(default_factory=Counter)
-    failures: list[str] = field(default_factory=list)
-
-    @property
-    def answered(self) -> int:
-        return sum(self.revisions.values())
-
-
-@contextmanager
-def clients(cluster: Cluster, count: int = 4, headers: dict[str, str] | None = None) -> Iterator[Responses]:
-    """Send rows that all differ, over kept connections, until the block ends."""
-    url, seen, stop = f"{cluster.address(NAME)}/v1/models/{NAME}:predict", Responses(), threading.Event()
-
-    def call(number: int) -> None:
-        with httpx.Client(timeout=20, headers=headers) as client:
-            while not stop.wait(0.005):
-                number += count
-                row = [float(number), *map(float, range(15))]
-                try:
-                    response = client.post(url, json={"instances": [row]})
-                except httpx.HTTPError as error:
-                    seen.failures.append(repr(error))
-                    continue
-                if response.status_code != 200 or response.json() != {"predictions": [[x + 1 for x in row]]}:
-                    seen.failures.append(f"{response.status_code} {response.text:.200}")
-                else:
-                    seen.revisions[response.headers.get("x-shoal-revision", "")] += 1
-
-    with ThreadPoolExecutor(count) as pool:
-        calls = [pool.submit(call, number) for number in range(count)]
-        try:
-            yield seen
-        finally:
-            stop.set()
-    for each in calls:
-        each.result()
-
-
-def apply(cluster: Cluster, rollout: dict[str, Any], **parameters: Any) -> None:
-    model = {"uri": "file:///models/drifting", "parameters": {"version": 1, **parameters}}
-    cluster.apply(NAME, model=model, rollout=rollout, replicas=1)
-
-
-def judged(cluster: Cluster) -> str:
-    """Return the reason of the condition, if it is about the newest spec."""
-    generation = cluster.get("infsvc", NAME)["metadata"]["generation"]
-    condition = cluster.condition(NAME, "CandidateJudged")
-    return str(condition.get("reason", "")) if condition.get("observedGeneration") == generation else ""
-
-
-def rollout_of(cluster: Cluster) -> dict[str, Any]:
-    state: dict[str, Any] = cluster.get("infsvc", NAME)["status"].get("rollout", {})
-    return state
-
-
-def described(cluster: Cluster) -> str:
-    return cluster.kubectl("describe", "infsvc,deployments,pods", check=False).stdout
-
-
-def until(cluster: Cluster, *reasons: str) -> None:
-    """Wait until the newest spec has one of these reasons."""
-    eventually(lambda: judged(cluster) in reasons, lambda: described(cluster), within_s=120)
 
 
 @pytest.fixture
@@ -173,18 +92,26 @@ def test_a_killed_operator_continues_the_step(serving: Cluster) -> None:
     assert seen.failures == []
 
 
-def test_a_candidate_without_a_gpu_says_so_while_the_stable_version_serves(namespace: Cluster) -> None:
+def test_a_candidate_waits_for_the_only_gpu_and_says_so_while_the_stable_version_serves(namespace: Cluster) -> None:
     resources = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
     model = {"uri": "file:///models/drifting"}
-    namespace.apply(NAME, model=model, runtime=resources, rollout=CANARY)
+    fields: dict[str, Any] = {"runtime": resources, "rollout": CANARY, "scaling": {"minReplicas": 1, "maxReplicas": 2}}
+    namespace.apply(NAME, model=model, **fields)
     namespace.until_ready(NAME)
+    (stable,) = namespace.get("pods")
 
-    namespace.apply(NAME, model={**model, "parameters": {"version": 2}}, runtime=resources, rollout=CANARY)
+    namespace.apply(NAME, model={**model, "parameters": {"version": 2}}, **fields)
 
     eventually(lambda: "nvidia.com/gpu" in namespace.condition(NAME, "CandidateJudged").get("message", ""))
+    assert (judged(namespace), rollout_of(namespace)["phase"]) == ("CandidateStarting", "Waiting")
+    (candidate,) = namespace.get("pods", selector=f"serving.shoal.dev/candidate={NAME}")
+    assert candidate["status"]["phase"] == "Pending"
     with clients(namespace) as seen:
         eventually(lambda: seen.answered > 20)
     assert seen.failures == []
+    (same,) = namespace.get("pods", selector=f"serving.shoal.dev/inferenceservice={NAME}")
+    assert same["metadata"]["uid"] == stable["metadata"]["uid"]
+    assert namespace.condition(NAME)["status"] == "True"
 
 
 def test_commands_pause_resume_promote(serving: Cluster) -> None:

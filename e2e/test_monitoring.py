@@ -118,7 +118,7 @@ def running(program: Path, cluster: Cluster, folder: Path) -> Iterator[Prometheu
 
 @contextmanager
 def calling(urls: Sequence[str], background_clients: int) -> Iterator[None]:
-    """Send rows of several lengths, some of which fail, to one URL and the other until the block ends."""
+    """Send rows of several lengths, some of which fail, to each URL in turn until the block ends."""
     stop, lengths = threading.Event(), itertools.cycle([3, 7, 8, 9, 40])
 
     def call(number: int) -> None:
@@ -146,10 +146,21 @@ def served(cluster: Cluster) -> list[str]:
         scaling={"minReplicas": 1, "maxReplicas": 3},
     )
     cluster.apply("broken", model={"uri": "file:///models/broken"})
+    rollout = {
+        "strategy": "Canary",
+        "steps": [{"shadow": 50, "weight": 25, "rows": 100_000_000}],
+        "drainDelaySeconds": 0,
+    }
+    compared = {"uri": "file:///models/drifting", "parameters": {"columns": 8}}
+    cluster.apply("drifting", model=compared, rollout=rollout)
     cluster.until_ready("uneven")
+    cluster.until_ready("drifting")
+    compared["parameters"] = {"columns": 8, "version": 2}
+    cluster.apply("drifting", model=compared, rollout=rollout)
+    eventually(lambda: cluster.condition("drifting", "CandidateJudged").get("reason") == "Comparing", within_s=120)
     cluster.kubectl("apply", "--filename", "-", text=yaml.safe_dump(GRAPH))
     cluster.kubectl("wait", "--for=condition=Ready", "infgraph/through", "--timeout=60s")
-    return [f"{cluster.address(name)}/v1/models/{name}:predict" for name in ("through", "uneven")]
+    return [f"{cluster.address(name)}/v1/models/{name}:predict" for name in ("through", "uneven", "drifting")]
 
 
 def total(series: Answer) -> float:
@@ -176,7 +187,7 @@ def test_every_panel_has_data_of_services_that_answer_refuse_fail_and_scale(
         ended_s = _utc_s(reading)
         values = {
             "$namespace": namespace.namespace,
-            "$service": "uneven|through",
+            "$service": "uneven|through|drifting",
             "$__rate_interval": f"{RATE_S}s",
             "$__range": f"{ended_s - begun_s:.0f}s",
             "$__range_s": f"{ended_s - begun_s:.0f}",

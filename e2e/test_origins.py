@@ -6,6 +6,7 @@ import json
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -96,6 +97,40 @@ def test_an_alias_is_served_by_its_version_and_followed_without_a_lost_request(
     assert pod_uris(namespace) == {"models:/adder/2"}
     assert "event=model_fetched" in log
     assert PODS not in log
+
+
+def test_a_followed_version_is_a_candidate_and_another_signature_needs_permission(
+    namespace: Cluster, mlflow: Registry
+) -> None:
+    make_secret(namespace, MLFLOW_TRACKING_TOKEN=PODS, MLFLOW_TRACKING_URI=mlflow.url)
+    mlflow.champion = "1"
+    model = {**MOVING, "follow": "Rollout"}
+    rollout: dict[str, Any] = {"strategy": "Shadow", "drainDelaySeconds": 1, "steps": [{"shadow": 100, "rows": 100}]}
+    namespace.apply(model=model, rollout=rollout)
+    namespace.until_ready()
+    with background_clients(namespace) as seen:
+        mlflow.champion = "2"
+        eventually(
+            lambda: namespace.condition("adder", "CandidateJudged").get("reason") == "SignatureChanged",
+            lambda: describe_everything(namespace),
+            within_s=120,
+        )
+        message = namespace.condition("adder", "CandidateJudged")["message"]
+        assert "`y`" in message
+        assert "compare.allowSignatureChange" in message
+        assert pod_uris(namespace) == {"models:/adder/1"}
+        assert metadata(namespace)["outputs"][0]["name"] == "y"
+
+        namespace.apply(model=model, rollout={**rollout, "compare": {"allowSignatureChange": True}})
+        eventually(
+            lambda: pod_uris(namespace) == {"models:/adder/2"},
+            lambda: describe_everything(namespace),
+            within_s=120,
+        )
+        namespace.until_ready()
+    assert seen.failures == []
+    assert namespace.condition("adder", "CandidateJudged")["reason"] == "NoCandidate"
+    assert metadata(namespace)["outputs"][0]["name"] == "z"
 
 
 def test_unresolvable_name_is_reported_and_the_last_version_keeps_serving(namespace: Cluster, mlflow: Registry) -> None:

@@ -10,6 +10,8 @@ from monitoring.panels import SOURCE, bars, heat, lines, rows
 
 _SOME = 'namespace=~"$namespace",service!=""'
 _ONE = 'namespace=~"$namespace",service=~"$service"'
+_BOTH = 'namespace=~"$namespace",service=~"($service)(-candidate)?"'
+"""The pods of a candidate have its service's name with this suffix."""
 _EACH = "{{namespace}}/{{service}}"
 _BY = "by (namespace, service)"
 _PODS = "by (pod)"
@@ -197,6 +199,43 @@ SERVICE: Mapping[str, Sequence[Builder[Panel]]] = {
             "Runtimes", "short", "Ready runtimes, and runtimes lost. More than one lost: a crash; see the end of the container's log.",
             (f"sum(shoal_proxy_runtime_ready{{{_ONE}}})", "ready"),
             (f"sum(increase(shoal_proxy_runtime_losses_total{{{_ONE}}}[$__rate_interval]))", "lost"),
+        ),
+    ),
+    "Rollout of a candidate": (
+        lines(
+            "Rows by revision", "cps", "Rows of clients that each revision runs. shadow: copies of batches that the candidate runs for comparison.",
+            (f"sum by (role) ({_rate('shoal_proxy_rollout_rows_total', _ONE)})", "{{role}}"),
+        ),
+        lines(
+            "Failed rows by revision", "percentunit", "Share of the rows of each revision that fail. A candidate above compare.errors.maxShare is rolled back.",
+            (
+                f"sum by (role) ({_rate('shoal_proxy_rollout_failed_rows_total', _ONE)})"
+                f" / sum by (role) ({_rate('shoal_proxy_rollout_rows_total', _ONE)})",
+                "{{role}}",
+            ),
+        ),
+        lines(
+            "Disagreement by output", "percentunit", "Share of compared rows in which the candidate differs beyond the tolerance; `shoal rollout status` has the verdict.",
+            (
+                f"sum by (output) ({_rate('shoal_proxy_rollout_disagreeing_rows_total', _ONE)})"
+                f" / sum by (output) ({_rate('shoal_proxy_rollout_compared_rows_total', _ONE)})",
+                "{{output}}",
+            ),
+        ),
+        lines(
+            "latency by revision", "s", "Of requests that each revision serves, in the replica. Batches differ in size: the verdict compares equal ones.",
+            *(
+                (f"histogram_quantile({share}, sum by (service, le) ({_rate('shoal_proxy_request_seconds_bucket', _BOTH)}))", f"{{{{service}}}} {100 * share:g} %")
+                for share in (0.5, 0.99)
+            ),
+        ),
+        lines(
+            "Time in the runtime by revision", "s", "Of a batch, 95th percentile. It grows with the batch size, which differs between the revisions.",
+            (f"histogram_quantile(0.95, sum by (service, le) ({_rate('shoal_proxy_runtime_seconds_bucket', _BOTH)}))", "{{service}}"),
+        ),
+        lines(
+            "req/s by revision", "reqps", "Responses by revision. Those of the candidate include copies of batches.",
+            (f"sum by (service) ({_rate('shoal_proxy_requests_total', _BOTH)})", "{{service}}"), stacked=True,
         ),
     ),
     "Steps of a graph": (

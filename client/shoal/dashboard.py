@@ -82,6 +82,7 @@ class Dashboard:
         """
         histories, service = self.watched.services, request.query_params.get("service", "")
         picked = service if service in histories else min(histories, default="")
+        rollout = histories[picked].last.rollout if picked else None
         found = {
             # The last column is a sparkline, which the charts replace.
             "columns": COLUMNS[:-1],
@@ -90,6 +91,7 @@ class Dashboard:
                 for name, each in self.watched.sorted
             ],
             "picked": picked,
+            "rollout": rollout and {"stable": rollout.stable, "candidate": rollout.candidate, "says": rollout.says},
             "intervals": list(histories[picked].intervals) if picked else [],
             "time_s": time.monotonic(),
             "trouble": self._trouble,

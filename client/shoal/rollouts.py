@@ -28,6 +28,7 @@ _DONE: Final = {
     RolloutCommand.PROMOTE: "promoted: {candidate} replaces {stable}",
     "resume": "resumed: the candidate {candidate} is compared again",
 }
+_MIB: Final = 1 << 20
 _FIGURES: Final = {
     "rows": "rows of the candidate",
     "disagreement": "disagreeing rows",
@@ -87,6 +88,12 @@ def status_text(service: Json) -> str:
         if field in figures:
             suffix = f" ({figures['output']})" if field == "disagreement" and figures.get("output") else ""
             rows.append([title, f"{figures[field]}{suffix}"])
+    if "memoryBytes" in figures:
+        used, usual = (figures[field] / _MIB for field in ("memoryBytes", "stableMemoryBytes"))
+        rows.append(["memory, candidate / stable", f"{used:,.0f} / {usual:,.0f} MiB"])
+    if "startSeconds" in figures:
+        times = f"{figures['startSeconds']} / {figures['stableStartSeconds']} s"
+        rows.append(["start of a pod, candidate / stable", times])
     conditions = status.get("conditions") or []
     judged: Json = next((each for each in conditions if each.get("type") == ConditionType.CANDIDATE_JUDGED), {})
     sentence = state.get("verdict") or judged.get("message") or ""

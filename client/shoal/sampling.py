@@ -151,12 +151,14 @@ class ClusterSource:
             _objects(self._kubectl, "get", "inferenceservices.serving.shoal.dev", *scope),
         )
         pods = {(each.namespace, each.name): each.pods for each in fleet_load.services}
+        compared = {(each.namespace, each.name): each.candidates for each in fleet_load.services}
         seen = {}
         for resource in resources:
             namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
             # A service without pods has no entry in the operator's response.
             loads = {pod.name: pod.load for pod in pods.get((namespace, name), ())}
-            seen[f"{namespace}/{name}"] = cluster_sample(resource, loads)
+            candidates = {pod.name: pod.load for pod in compared.get((namespace, name), ())}
+            seen[f"{namespace}/{name}"] = cluster_sample(resource, loads, candidates)
             if loads:
                 self._pods[f"{namespace}/{name}"] = (namespace, next(iter(loads)))
         return seen

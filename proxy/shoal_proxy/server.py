@@ -296,7 +296,7 @@ class Proxy:
         if not self.settings.process.candidates:
             return None
         rollout = Rollout(self.settings, self.dispatcher, self.link, self.certificate)
-        self.metrics.read_rollout = lambda: (rollout.rows, rollout.failed_rows)
+        self.metrics.read_rollout = lambda: rollout.counters
         return rollout
 
     def _exporter(self) -> "Exporter | None":

@@ -3,11 +3,10 @@
 import logging
 import os
 import re
-import resource
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,9 +18,9 @@ from shoal_runtime.settings import Settings
 from shoal_runtime.startup.parameters import count_parameters
 from shoal_runtime.startup.starting import load_and_warm
 from shoal_runtime.storage.fetching import fetch_model
+from shoal_schema.process.memory import peak_memory_bytes
 
 EVENT: Final = re.compile(r"^event=\w+ (?:message=)?")
-STATUS: Final = Path("/proc/self/status")
 
 Json = dict[str, Any]
 
@@ -46,16 +45,12 @@ def inspect(settings: Settings) -> Json:
             report["files"] = {"count": len(paths), "bytes": sum(path.stat().st_size for path in paths)}
             started = load_and_warm(files, settings, readiness)
             model, version = started.model, settings.model.version
-            peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-            with suppress(OSError, IndexError, ValueError):
-                # On Linux without the memory of the program that started this one.
-                peak_bytes = int(STATUS.read_text().split("VmHWM:")[1].split()[0]) * 1024
             report |= {
                 "name": model.name,
                 "format": str(model.format),
                 "device": str(model.machine.device),
                 "parameters": count_parameters(model.handler),
-                "memory_bytes": peak_bytes,
+                "memory_bytes": peak_memory_bytes(),
                 "metadata": model_metadata(
                     model.name, version, model.platform, model.signature, started.measured, precision=started.precision
                 ),

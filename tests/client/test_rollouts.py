@@ -39,6 +39,15 @@ def service(rollout: dict[str, Any] | None, **condition: str) -> dict[str, Any]:
     return {"metadata": {"name": "cat"}, "spec": {"rollout": {"strategy": "Canary"}}, "status": status}
 
 
+def test_the_status_compares_memory_and_start_times_where_they_are_known() -> None:
+    known = {"memoryBytes": 330 << 20, "stableMemoryBytes": 300 << 20, "startSeconds": 12, "stableStartSeconds": 9}
+    text = status_text(service({**COMPARING, "figures": known}))
+
+    assert "330 / 300 MiB" in text
+    assert "12 / 9 s" in text
+    assert "MiB" not in status_text(service(COMPARING))
+
+
 def test_the_status_has_step_share_figures_and_verdict() -> None:
     text = status_text(service(COMPARING))
 

@@ -25,7 +25,7 @@ from rich.console import Console
 import shoal.dashboard
 from shoal.dashboard import PAGE, Dashboard
 from shoal.top import render
-from shoal.watching.samples import Histories, ServiceSample, cluster_sample
+from shoal.watching.samples import Histories, RolloutSample, ServiceSample, cluster_sample
 from tests.browser import CHROMIUM, browsing
 from tests.fakes import RunningProxy, running_proxy
 from tests.operator.loads import NOTHING
@@ -265,6 +265,7 @@ def test_charts_have_time_units_a_legend_entry_for_each_pod_and_values_at_the_cu
         assert browser.evaluate("Math.abs(Date.now() / 1000 - plots[0].data[0].at(-1) - 40) < 20")
         labels = browser.evaluate(LEGENDS)
         assert labels[0] == ["time", "requested", "answered", "rejected"]
+        assert labels[1] == ["time", "p50", "p99", "mean", "queued, mean", "expected now, p95"]
         assert labels[3:] == [["time", *PODS]] * 6
         last = "[...plots[3].root.querySelectorAll('.u-value')].slice(1).map((each) => each.textContent)"
         assert browser.evaluate(last) == ["30 rows/s"] * 2
@@ -275,13 +276,44 @@ def test_charts_have_time_units_a_legend_entry_for_each_pod_and_values_at_the_cu
         colours = browser.evaluate(
             "plots.flatMap((each) => each.series.slice(1).map((one) => `${one.label} ${one.stroke()}`))"
         )
-        assert len({each.rpartition(" hsl")[2] for each in colours}) == len(set(colours)) == 8 + len(PODS)
+        assert len({each.rpartition(" hsl")[2] for each in colours}) == len(set(colours)) == 10 + len(PODS)
 
         # A phone: nothing is wider than the page, and nothing scrolls sideways.
         browser.call("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=2, mobile=True)
         browser.until("plots[0].width < 370")
         assert browser.evaluate("document.documentElement.scrollWidth") == 390
         assert browser.evaluate("byId('fleet').scrollWidth <= byId('fleet').clientWidth")
+        assert browser.complaints() == []
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
+def test_a_rollout_shows_both_revisions_side_by_side(tmp_path: Path) -> None:
+    board = Dashboard()
+    for step in range(3):
+        load = replace(
+            NOTHING, time_s=NOTHING.time_s + step, answered_rows=10 * step, latency_counts=(0, step, *[0] * 14)
+        )
+        rollout = RolloutSample("aaaaaaaaaa", "bbbbbbbbbb", HOSTILE, {"candidate": load}, errors=0.0, disagreement=0.25)
+        board.watched.add(
+            {"double": ServiceSample({"stable": load}, rollout=rollout)}, time_s=time.monotonic() - 4 + step
+        )
+    with serving(board) as url, browsing(tmp_path) as browser:
+        browser.open(url)
+        browser.call("Emulation.setDeviceMetricsOverride", width=420, height=900, deviceScaleFactor=1, mobile=False)
+        browser.until("plots.length === 12")
+
+        both = ["aaaaaaaaaa (stable)", "bbbbbbbbbb (candidate)"]
+        assert browser.evaluate(LEGENDS)[3:6] == [
+            ["time", *both],
+            ["time", *(f"{name} {revision}" for name in ("p50", "p99") for revision in both)],
+            ["time", "failed rows", "disagreeing rows"],
+        ]
+        last = "plots.slice(3, 6).map((each) => each.data.slice(1).map((line) => +line.at(-1).toFixed(3)))"
+        assert browser.evaluate(last) == [[10, 10], [0.75, 0.75, 0.995, 0.995], [0, 25]]
+        assert browser.evaluate("plots.slice(3, 6).map((each) => each.axes[1].label)") == ["rows/s", "ms", "%"]
+        assert browser.evaluate("byId('rollout').textContent") == HOSTILE
+        assert browser.evaluate("document.images.length") == 0
+        assert browser.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
         assert browser.complaints() == []
 
 

@@ -22,6 +22,7 @@ from shoal_schema.interfaces.metrics import (
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import RowError
 
+ROLLOUT = [metric for metric in ALL if metric.family.startswith("shoal_proxy_rollout_")]
 READ = (COALESCED_ROWS, RUNTIME_LOSSES, ROWS_CHECKED, ROWS_SUSPECTED, ROW_VIOLATIONS, ROW_CHECK_SECONDS)
 """Counters that their owners keep."""
 
@@ -35,7 +36,7 @@ def busy() -> Metrics:
     metrics.access_control = AccessControl(ClientLimits({}, {}))
     metrics.step_seconds["first"].observe(0.1)
     metrics.step_failures["first"] += 1
-    metrics.read_rollout = lambda: ({("stable",): 1}, {("stable",): 1})
+    metrics.read_rollout = lambda: {metric: {("stable",): 1} for metric in ROLLOUT}
     metrics.read = {metric: lambda: 7 for metric in ALL if metric.kind is MetricKind.GAUGE or metric in READ}
     return metrics
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from shoal_schema.interfaces.load import Load
+from shoal_schema.interfaces.load import LATENCY_BOUNDS_S, Load
 
 Loads = Mapping[str, Load | None]
 """The load of each ready pod, by name; None if it is unreachable."""
@@ -38,6 +38,10 @@ class Figures:
     """Mean time of a row in the queue."""
     expected_ms: float | None = None
     """Expected latency of a request that arrives now, 95th percentile, of the slowest replica; None while idle."""
+    p50_ms: float | None = None
+    """Median latency of the requests that ended, from arrival to response."""
+    p99_ms: float | None = None
+    """99th percentile of these."""
     busy: float | None = None
     """Share of time with a batch at the runtime, mean of the replicas."""
     capacity_per_s: float | None = None
@@ -88,8 +92,31 @@ def _rates(pairs: list[tuple[Load, Load]]) -> dict[str, float | None]:
         "batch_rows": answered / batches if batches else None,
         "time_ms": 1000 * _gained(pairs, "row_seconds") / answered if answered else None,
         "queued_ms": 1000 * _gained(pairs, "queued_row_seconds") / answered if answered else None,
+        "p50_ms": _percentile_ms(pairs, 0.5),
+        "p99_ms": _percentile_ms(pairs, 0.99),
         "busy": sum(min(1.0, (new.busy_s - old.busy_s) / _span_s(old, new)) for old, new in pairs) / len(pairs),
     }
+
+
+def _percentile_ms(pairs: list[tuple[Load, Load]], share: float) -> float | None:
+    """Return the latency that a share of requests does not exceed, interpolated within its bucket.
+
+    None without requests. Latencies beyond the last bound count as that bound.
+    """
+    counts = [0] * (len(LATENCY_BOUNDS_S) + 1)
+    for old, new in pairs:
+        # Proxies of an older release report no counts.
+        if len(old.latency_counts) == len(new.latency_counts) == len(counts):
+            gained = zip(counts, new.latency_counts, old.latency_counts, strict=True)
+            counts = [known + now - before for known, now, before in gained]
+    wanted, below = share * sum(counts), 0
+    if not wanted:
+        return None
+    for low_s, high_s, count in zip((0.0, *LATENCY_BOUNDS_S), LATENCY_BOUNDS_S, counts, strict=False):
+        if count and below + count >= wanted:
+            return 1000 * (low_s + (high_s - low_s) * (wanted - below) / count)
+        below += count
+    return 1000 * LATENCY_BOUNDS_S[-1]
 
 
 def _asked(load: Load) -> int:

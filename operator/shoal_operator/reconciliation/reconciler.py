@@ -135,6 +135,7 @@ class Reconciler:
             observation.pods,
             self._clock(),
             compares=bool(observation.owned(CANDIDATE)),
+            candidates=observation.candidate_pods,
             deployment=judged,
         )
         evidence = await self._apply(key, observation)

@@ -1,6 +1,6 @@
 """The plan of a rollout for one service: from its objects to a decision and the objects of a candidate."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -119,6 +119,7 @@ def plan_candidate(
         stable_replicas=newest.replicas,
         stable_settled=_is_settled(observation.owned(DEPLOYMENT)),
         stable_problem=problem.message if problem else "",
+        stable_start_s=_start_s(pods, age_s),
         candidate=_observe_candidate(observation, newest.spec.rollout, age_s),
         responds=known.responds,
         quiet=known.quiet or not pods,
@@ -225,14 +226,32 @@ def _observe_candidate(
         revision=dig(live, "metadata", "annotations", REVISION_ANNOTATION, default=_UNKNOWN),
         ready=sum(map(is_ready, pods)),
         problem=text,
+        start_s=_start_s(pods, age_s),
         overdue=bool(dig(live, "spec", "replicas")) and (exceeded or lasting),
     )
 
 
+def _ready_condition(pod: Json) -> Json:
+    conditions: list[Json] = dig(pod, "status", "conditions", default=[])
+    return next((each for each in conditions if each.get("type") == "Ready"), {})
+
+
+def _start_s(pods: Iterable[Json], age_s: Callable[[str], float]) -> float | None:
+    """Return the shortest time from the creation of a pod until it was ready (s); None if none is ready.
+
+    A pod that was unready meanwhile seems to start later.
+    """
+    times = [
+        (dig(pod, "metadata", "creationTimestamp"), _ready_condition(pod).get("lastTransitionTime"))
+        for pod in pods
+        if is_ready(pod)
+    ]
+    return min((age_s(created) - age_s(ready) for created, ready in times if created and ready), default=None)
+
+
 def _unready_s(pod: Json, age_s: Callable[[str], float]) -> float:
     """Return for how long a pod has not been ready (s); 0 if it is ready, or if this is unknown."""
-    conditions: list[Json] = dig(pod, "status", "conditions", default=[])
-    ready: Json = next((each for each in conditions if each.get("type") == "Ready"), {})
+    ready = _ready_condition(pod)
     since = ready.get("lastTransitionTime") or dig(pod, "metadata", "creationTimestamp")
     if ready.get("status") == "True" or not since:
         return 0.0

@@ -11,13 +11,13 @@ from shoal_schema.interfaces.rollout import BatchTimes, RolloutReport
 NO_REPORT: Final = RolloutReport("", "")
 """The report of no pods."""
 Counts = TypeVar("Counts", bound=Struct)
+_LARGEST: Final = frozenset({"max_abs_error", "ready_candidates", "memory_bytes", "device_memory_bytes"})
 
 
 def add_reports(reports: Iterable[RolloutReport]) -> RolloutReport:
     """Return the report of several pods of one revision about one candidate.
 
-    Counts are added. Of texts, the first that is not empty is kept; of `max_abs_error` and `ready_candidates`, the
-    largest.
+    Counts are added. Of texts, the first that is not empty is kept; of the numbers in `_LARGEST`, the largest.
     """
     return reduce(_add, reports, NO_REPORT)
 
@@ -63,7 +63,7 @@ def _add_counts(first: Counts, second: Counts) -> Counts:
         one, other = getattr(first, name), getattr(second, name)
         if isinstance(one, str):
             added[name] = one or other
-        elif name in {"max_abs_error", "ready_candidates"}:
+        elif name in _LARGEST:
             added[name] = max(one, other)
         elif isinstance(one, int):
             added[name] = one + other

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from shoal_operator.rollout.findings import VerdictCause, candidate_rows
 from shoal_operator.rollout.progress import Command, RolloutPhase, RolloutProgress
-from shoal_operator.rollout.verdict import StepProgress, Verdict, VerdictState, judge
+from shoal_operator.rollout.verdict import StartTimes, StepProgress, Verdict, VerdictState, judge
 from shoal_schema.interfaces.rollout import RolloutReport
 from shoal_schema.resource.conditions import Reason, Status
 from shoal_schema.resource.rollout import OnFailure, RolloutCommand, RolloutSpec, RolloutStep, RolloutStrategy, steps_of
@@ -53,6 +53,8 @@ class ObservedCandidate:
     """Why pods do not become ready."""
     overdue: bool = False
     """No pod became ready within the deadline."""
+    start_s: float | None = None
+    """Shortest time from the creation of a pod until it was ready (s); None if none is ready."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,8 @@ class Situation:
     """All stable pods have the template of their Deployment, and are available."""
     stable_problem: str = ""
     """Why the stable pods do not become ready."""
+    stable_start_s: float | None = None
+    """As `ObservedCandidate.start_s`, of the stable pods."""
     candidate: ObservedCandidate = ObservedCandidate()
     responds: bool = True
     """A stable pod has accepted the plan that names the candidate."""
@@ -319,8 +323,8 @@ def _verdict(now: Situation, progress: RolloutProgress) -> Verdict | None:
     if now.reports is None:
         return None
     step = StepProgress(_step(now, progress), progress.rows_before, now.age_s(progress.since))
-    reports = now.reports
-    return judge(now.rollout.compare, reports.stable, reports.candidate, step, repeats=now.repeats)
+    reports, starts = now.reports, StartTimes(now.stable_start_s, now.candidate.start_s)
+    return judge(now.rollout.compare, reports.stable, reports.candidate, step, starts=starts, repeats=now.repeats)
 
 
 def _in_step(now: Situation, progress: RolloutProgress, verdict: Verdict | None) -> Decision:
@@ -348,7 +352,8 @@ def _in_step(now: Situation, progress: RolloutProgress, verdict: Verdict | None)
         phase, reason = RolloutPhase.COMPARING, Reason.CANDIDATE_WAITING
         text = f"no row of revision {now.newest} was compared in {where}, as no requests arrive"
     else:
-        phase, reason = RolloutPhase.COMPARING, Reason.COMPARING
+        unknown = verdict is not None and verdict.cause is VerdictCause.UNKNOWN_OUTPUT
+        phase, reason = RolloutPhase.COMPARING, Reason.OUTPUT_UNKNOWN if unknown else Reason.COMPARING
         text = f"revision {now.newest} is compared with {now.stable} in {where}"
     said = f". {verdict.sentence.removesuffix('.')}" if verdict else ""
     weight, shadow = (0, 0) if paused else (step.weight or 0, step.shadow or 0)

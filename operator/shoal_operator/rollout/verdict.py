@@ -28,6 +28,7 @@ from shoal_schema.fields.declaring import Json
 from shoal_schema.interfaces.rollout import RolloutReport
 from shoal_schema.resource.rollout import CompareSpec, RolloutStep, step_rows
 
+_MIB: Final = 1 << 20
 LEAST_REPEATED_ROWS: Final = 500
 """Repeated rows of which at the end of a step a stable revision without disagreement counts as deterministic."""
 
@@ -38,6 +39,17 @@ class VerdictState(StrEnum):
     CONTINUE = "Continue"
     STEP_PASSED = "StepPassed"
     FAILED = "Failed"
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimes:
+    """Shortest time from the creation of a pod until it was ready (s); None without a ready pod."""
+
+    stable_s: float | None = None
+    candidate_s: float | None = None
+
+
+NO_STARTS: Final = StartTimes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +92,7 @@ def judge(
     candidate: RolloutReport,
     progress: StepProgress,
     *,
+    starts: StartTimes = NO_STARTS,
     repeats: bool = True,
 ) -> Verdict:
     """Return the verdict on a candidate.
@@ -87,12 +100,13 @@ def judge(
     Args:
         compare: tolerances.
         stable: sum of the stable pods' reports.
-        candidate: sum of the candidate pods' reports. Only the times are read.
+        candidate: sum of the candidate pods' reports. Only times and memory are read.
         progress: progress of the step.
+        starts: reported, and not judged, as is the memory.
         repeats: whether stable pods repeat rows. If not, any disagreement is the candidate's.
     """
     rows, pairs = candidate_rows(stable), pair_times(stable, candidate)
-    figures = _figures(stable, rows, pairs)
+    figures = {**_figures(stable, rows, pairs), **_memory_figures(stable, candidate), **_start_figures(starts)}
     failure = (
         find_signature_change(compare, stable)
         or find_errors(compare, stable)
@@ -105,11 +119,13 @@ def judge(
     if unknown is not None:
         return Verdict(VerdictState.CONTINUE, unknown.sentence, figures, unknown.cause)
     if not progress.has_passed(rows):
-        return Verdict(VerdictState.CONTINUE, _describe_progress(progress, stable, pairs), figures)
+        return Verdict(VerdictState.CONTINUE, _describe_progress(progress, stable, pairs, figures), figures)
     suspicion = find_disagreement(compare, stable, 0)
     if suspicion is not None:
         return Verdict(VerdictState.CONTINUE, _describe_suspicion(suspicion), figures, suspicion.cause)
-    sentence = f"The candidate passed the step with {rows - progress.rows_before:,} rows: {_describe(stable, pairs)}."
+    sentence = (
+        f"The candidate passed the step with {rows - progress.rows_before:,} rows: {_describe(stable, pairs, figures)}."
+    )
     return Verdict(VerdictState.STEP_PASSED, sentence, figures)
 
 
@@ -135,12 +151,29 @@ def _figures(stable: RolloutReport, rows: int, pairs: Sequence[BucketPair]) -> J
     return figures
 
 
+def _memory_figures(stable: RolloutReport, candidate: RolloutReport) -> Json:
+    """Return the memory of one pod's runtimes (bytes): of the device, or of the process if either has no device."""
+    device, process = (
+        {"memoryBytes": getattr(candidate, name), "stableMemoryBytes": getattr(stable, name)}
+        for name in ("device_memory_bytes", "memory_bytes")
+    )
+    return next((each for each in (device, process) if all(each.values())), {})
+
+
+def _start_figures(starts: StartTimes) -> Json:
+    if starts.stable_s is None or starts.candidate_s is None:
+        return {}
+    return {"startSeconds": round(starts.candidate_s), "stableStartSeconds": round(starts.stable_s)}
+
+
 def _most_disagreeing(stable: RolloutReport) -> tuple[float, str] | None:
     shares = [(each.disagreements / each.rows, name) for name, each in stable.outputs.items() if each.rows]
     return max(shares, default=None)
 
 
-def _describe_progress(progress: StepProgress, stable: RolloutReport, pairs: Sequence[BucketPair]) -> str:
+def _describe_progress(
+    progress: StepProgress, stable: RolloutReport, pairs: Sequence[BucketPair], figures: Json
+) -> str:
     rows = candidate_rows(stable) - progress.rows_before
     if rows <= 0:
         dropped = f" Dropped batches: {stable.dropped_batches:,}." if stable.dropped_batches else ""
@@ -149,14 +182,14 @@ def _describe_progress(progress: StepProgress, stable: RolloutReport, pairs: Seq
     wanted, minutes = step_rows(progress.step), progress.step.minutes
     done = [f"{rows:,} of {wanted:,} rows"] if wanted else [f"{rows:,} rows"]
     done += [f"{progress.elapsed_s / 60:.0f} of {minutes} minutes"] if minutes else []
-    return f"The candidate has {' and '.join(done)} of this step: {_describe(stable, pairs)}."
+    return f"The candidate has {' and '.join(done)} of this step: {_describe(stable, pairs, figures)}."
 
 
 def _describe_suspicion(suspicion: Finding) -> str:
     return f"{suspicion.sentence} The step waits for more repeated rows, at most until twice its length."
 
 
-def _describe(stable: RolloutReport, pairs: Sequence[BucketPair]) -> str:
+def _describe(stable: RolloutReport, pairs: Sequence[BucketPair], figures: Json) -> str:
     """Return the figures in words."""
     rows = candidate_rows(stable)
     worst, slowest = _most_disagreeing(stable), max(pairs, key=lambda pair: pair.ratio, default=None)
@@ -165,6 +198,11 @@ def _describe(stable: RolloutReport, pairs: Sequence[BucketPair]) -> str:
         f"batches take up to {slowest.ratio:.3g} times as long" if slowest else "too few batches to compare times",
         f"{percent(candidate_failed_rows(stable), rows)} of {rows:,} rows failed",
     ]
+    if "memoryBytes" in figures:
+        used, usual = (figures[name] / _MIB for name in ("memoryBytes", "stableMemoryBytes"))
+        parts.append(f"{used:,.0f} MiB of memory are used (stable: {usual:,.0f} MiB)")
+    if "startSeconds" in figures:
+        parts.append(f"a pod starts in {figures['startSeconds']} s (stable: {figures['stableStartSeconds']} s)")
     return ", ".join(parts)
 
 

@@ -87,7 +87,11 @@ class Autoscaler:
         if not self._runs:
             return None
         states = self._records.of(LoadState)
-        services = (FleetService(key.namespace, key.name, each.pods) for key, each in states if each.pods is not None)
+        services = (
+            FleetService(key.namespace, key.name, each.pods, each.candidates)
+            for key, each in states
+            if each.pods is not None
+        )
         return msgspec.json.encode(FleetReport(tuple(services)))
 
     def last_decisions(self) -> Iterator[tuple[Key, LastDecision]]:
@@ -148,10 +152,12 @@ class Autoscaler:
             state.reading = False
 
     async def _process(self, cluster: Cluster, key: Key, service: CachedService, state: LoadState) -> None:
-        readings = await self._source.read(service.replicas)
+        shown = service.candidates if self._clock() - self._shown_s < _SHOWN_S else ()
+        readings, compared = await asyncio.gather(self._source.read(service.replicas), self._source.read(shown))
         state.read_s = now_s = self._clock()
         pairs = list(zip(service.replicas, readings, strict=True))
         state.pods = tuple(FleetPod(replica.name, reading.load) for replica, reading in pairs)
+        state.candidates = tuple(FleetPod(pod.name, each.load) for pod, each in zip(shown, compared, strict=True))
         self._record_reports(key, state, {replica.uid: reading for replica, reading in pairs})
         # Reconcile from time to time: a pod that cannot be read may no longer exist.
         if any(reading.load is None for reading in readings) and now_s - state.doubted_s >= _DOUBT_S:

@@ -65,6 +65,8 @@ class LoadState:
     """When a pod without a reading last caused a reconciliation."""
     pods: tuple[FleetPod, ...] | None = None
     """The last load of each pod."""
+    candidates: tuple[FleetPod, ...] = ()
+    """The last load of each pod of its candidate."""
     reported: ScalingReport | None = None
     """The last reported decision; None before the first one."""
     attainable: Mapping[str, bool] | None = None

@@ -64,6 +64,8 @@ class CachedService:
     """The spec has a latency objective."""
     replicas: tuple[Replica, ...] = ()
     """Its ready pods."""
+    candidates: tuple[Replica, ...] = ()
+    """The ready pods of its candidate, which are read for the fleet report alone."""
     context: ScalingContext = field(default_factory=ScalingContext)
     """Other state for decisions on replicas."""
     _start_times: StartTimes = field(default_factory=StartTimes)
@@ -80,6 +82,7 @@ class CachedService:
         now_s: float = 0.0,
         *,
         compares: bool = False,
+        candidates: Iterable[Json] = (),
         deployment: Json | None = None,
     ) -> None:
         """Replace the cached service and pods by those of a reconciliation.
@@ -91,6 +94,7 @@ class CachedService:
             pods: all pods of its Deployment, without those of a candidate, which do not scale.
             now_s: monotonic time (s).
             compares: the service has a candidate.
+            candidates: pods of the candidate.
             deployment: Deployment of a service whose changes are judged, as its pods may have an older spec.
         """
         pods = [pod for pod in pods if not is_leaving(pod)]
@@ -102,11 +106,8 @@ class CachedService:
             scaled, known = scaled_service(spec, resource["metadata"]), self.scaled
             if scaled is None or known is None or known.uid != scaled.uid or known.generation <= scaled.generation:
                 self.scaled = scaled if scaled != known else known
-        self.replicas = tuple(
-            Replica(uid, address, dig(pod, "metadata", "name", default=""))
-            for pod in pods
-            if (uid := dig(pod, "metadata", "uid")) and (address := dig(pod, "status", "podIP")) and is_ready(pod)
-        )
+        self.replicas = _ready_replicas(pods)
+        self.candidates = _ready_replicas(pod for pod in candidates if not is_leaving(pod))
         self._start_times.observe({dig(pod, "metadata", "uid", default=""): is_ready(pod) for pod in pods}, now_s)
         self.context = ScalingContext(
             start_s=self._start_times.start_s,
@@ -119,6 +120,14 @@ class CachedService:
         # A reconciliation may have replaced it since.
         if self.scaled is before:
             self.scaled = replace(before, replicas=replicas, generation=before.generation + 1)
+
+
+def _ready_replicas(pods: Iterable[Json]) -> tuple[Replica, ...]:
+    return tuple(
+        Replica(uid, address, dig(pod, "metadata", "name", default=""))
+        for pod in pods
+        if (uid := dig(pod, "metadata", "uid")) and (address := dig(pod, "status", "podIP")) and is_ready(pod)
+    )
 
 
 def running_replicas(pods: Iterable[Json], newest: str | None) -> tuple[Replica, ...]:

@@ -7,6 +7,7 @@ from shoal_operator.children.changes import Conflict
 from shoal_operator.children.exact import foreign_settings, settings_text
 from shoal_operator.children.observation import Failure, dig
 from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, Child
+from shoal_operator.manifests.specs import service_spec
 from shoal_operator.models.resolution import is_unresolved, stored_resolution
 from shoal_operator.status.evidence import Evidence
 from shoal_operator.status.renamed_fields import dropped_fields, dropped_text
@@ -38,8 +39,11 @@ def spec_misread(evidence: Evidence) -> Verdict | None:
     """
     if dropped := dropped_fields(evidence.observation.resource):
         return Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped)
-    newest = evidence.newest or evidence.target
-    if newest is not None and (faults := broken_rules(newest.spec, "spec")):
+    resource, newest = evidence.observation.resource, evidence.newest or evidence.target
+    # A graph that breaks a rule is invalid. A spec is checked as it was written: `newest` has another model URI.
+    if newest is None or newest.graph is not None:
+        return None
+    if faults := broken_rules(service_spec(resource), "spec"):
         text = f"{'; '.join(faults)}. The API server may reject the next change of the spec: correct the fields with it"
         return Status.FALSE, Reason.RULE_BROKEN, text
     return None

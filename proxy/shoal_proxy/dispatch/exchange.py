@@ -10,7 +10,7 @@ from shoal_proxy.batching.batch import Batch, BatchResult, MergedInputs, merge
 from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.codecs.upstream import decode_failure, decode_result, encode_batch
 from shoal_proxy.dispatch.runtime_connection import RuntimeResponse
-from shoal_proxy.dispatch.upstream import Upstream
+from shoal_proxy.dispatch.upstream import RuntimeMemory, Upstream
 from shoal_proxy.errors import DeadlineExceeded, ProxyError
 from shoal_proxy.model.overrides import NO_BUCKETS, PadBuckets
 from shoal_proxy.model.signature import ModelSignature, SignatureError
@@ -147,6 +147,11 @@ class RuntimeLink:
     def device_memory(self) -> tuple[int, int] | None:
         """Used and total bytes of device memory; None if not reported."""
         return self.upstream.device_memory
+
+    @property
+    def memory(self) -> RuntimeMemory:
+        """Memory of the runtime's process."""
+        return self.upstream.memory
 
     @property
     def graph_state(self) -> GraphState | None:

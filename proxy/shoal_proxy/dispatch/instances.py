@@ -14,6 +14,7 @@ from typing import Final
 from shoal_proxy.batching.batch import Batch
 from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.dispatch.exchange import RuntimeLink, SentBatch
+from shoal_proxy.dispatch.upstream import RuntimeMemory
 from shoal_proxy.errors import NotExecuted
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.observe.metrics import Metrics
@@ -97,6 +98,12 @@ class InstancesLink:
         """Used and total bytes of the fullest device; None if not reported."""
         reported = [memory for each in self._instances if (memory := each.link.device_memory) is not None]
         return max(reported, key=lambda memory: memory[0] / max(1, memory[1]), default=None)
+
+    @property
+    def memory(self) -> RuntimeMemory:
+        """Sum of the memory of all runtimes."""
+        found = [each.link.memory for each in self._instances]
+        return RuntimeMemory(sum(each.process_bytes for each in found), sum(each.device_bytes for each in found))
 
     @property
     def graph_state(self) -> GraphState | None:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from shoal_proxy.batching.batch import Batch, BatchResult
 from shoal_proxy.batching.pending import PendingRequest
+from shoal_proxy.dispatch.upstream import RuntimeMemory
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.observe.metrics import Metrics
 from shoal_schema.interfaces.load import GraphState
@@ -60,6 +61,10 @@ class ModelLink(Protocol):
     @property
     def device_memory(self) -> tuple[int, int] | None:
         """Used and total bytes of device memory; None if not reported."""
+
+    @property
+    def memory(self) -> RuntimeMemory:
+        """Memory of the runtimes' processes."""
 
     @property
     def graph_state(self) -> GraphState | None:

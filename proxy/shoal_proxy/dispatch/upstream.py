@@ -8,7 +8,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import orjson
@@ -21,7 +21,7 @@ from shoal_proxy.errors import NotExecuted, RuntimeUnavailable, UnknownHost
 from shoal_proxy.model.overrides import NO_BUCKETS, PadBuckets, with_pad_buckets
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
 from shoal_schema.fields.addresses import Address
-from shoal_schema.interfaces.metrics import DEVICE_MEMORY
+from shoal_schema.interfaces.metrics import DEVICE_MEMORY, PEAK_MEMORY
 
 _BINARY: Final = (
     b"Content-Length: %d\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
@@ -31,6 +31,15 @@ MAX_DOCUMENT_BYTES: Final = 1 << 22
 """The largest metadata that are parsed: parsing them blocks the event loop."""
 IDLE_LIMIT_S: Final = 4.0
 """Idle connections are closed before the server does (after 5 s or more), so that no batch meets a closing one."""
+
+
+class RuntimeMemory(NamedTuple):
+    """Memory of runtimes' processes; 0 where it is not reported."""
+
+    process_bytes: int = 0
+    """Largest so far."""
+    device_bytes: int = 0
+    """At present."""
 
 
 class Upstream:
@@ -68,6 +77,8 @@ class Upstream:
         self._closed = False
         self.device_memory: tuple[int, int] | None = None
         """The device's used and total bytes at the last health check; None where they are not reported."""
+        self.memory = RuntimeMemory()
+        """Of the runtime's process at the last health check."""
         # HTTP/1.1 needs a Host header, also on a Unix socket.
         host = "localhost" if address.path else str(address)
         self._host = host.encode("ascii")
@@ -100,13 +111,7 @@ class Upstream:
         """Return why the model is not ready; empty if the model is ready."""
         response = await self._get(b"/v2/health/ready")
         if response.status == 200:
-            self.device_memory = None
-            try:
-                used, size, *_ = orjson.loads(response.body)[DEVICE_MEMORY]
-            except (ValueError, KeyError, TypeError):
-                return ""  # another V2 server
-            if type(used) is int and type(size) is int:
-                self.device_memory = used, size
+            self.device_memory, self.memory = _memory_of(response.body)
             return ""
         try:
             return str(orjson.loads(response.body)["reason"])
@@ -267,3 +272,20 @@ def _document(response: RuntimeResponse, path: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise SignatureError(f"the runtime returned {response.status} without a JSON object for {path}")
     return document
+
+
+def _memory_of(body: bytes | memoryview) -> tuple[tuple[int, int] | None, RuntimeMemory]:
+    """Return `Upstream.device_memory` and `Upstream.memory` of a readiness response."""
+    try:
+        found = orjson.loads(body)
+    except ValueError:
+        return None, RuntimeMemory()
+    # Other V2 servers report something else, or nothing.
+    if not isinstance(found, dict):
+        return None, RuntimeMemory()
+    peak, device = found.get(PEAK_MEMORY), found.get(DEVICE_MEMORY)
+    process_bytes = peak if type(peak) is int and peak > 0 else 0
+    if not isinstance(device, list) or len(device) < 2 or any(type(each) is not int for each in device):
+        return None, RuntimeMemory(process_bytes)
+    own_bytes = max(0, device[2]) if len(device) > 2 else 0
+    return (device[0], device[1]), RuntimeMemory(process_bytes, own_bytes)

@@ -11,6 +11,7 @@ from shoal_proxy.batching.batch import Batch, BatchResult
 from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.dispatch.exchange import trace_headers
 from shoal_proxy.dispatch.runtime_connection import LOST, ResponseMemory
+from shoal_proxy.dispatch.upstream import RuntimeMemory
 from shoal_proxy.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -125,6 +126,11 @@ class GraphLink:
     def device_memory(self) -> tuple[int, int] | None:
         """Return None: a graph has no device."""
         return None
+
+    @property
+    def memory(self) -> RuntimeMemory:
+        """Return nothing: a graph has no runtime."""
+        return RuntimeMemory()
 
     @property
     def graph_state(self) -> GraphState | None:

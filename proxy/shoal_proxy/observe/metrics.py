@@ -24,8 +24,9 @@ from shoal_proxy.batching.pending import Delivery, RequestResult
 from shoal_proxy.batching.rates import Executions
 from shoal_proxy.errors import ModelFailed, RowsFailed
 from shoal_schema.interfaces import metrics as declared
+from shoal_schema.interfaces.load import LATENCY_BOUNDS_S
 
-SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+SECONDS = LATENCY_BOUNDS_S
 LONG_SECONDS = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -98,8 +99,8 @@ class Metrics(Collector):
         self.async_wait_seconds = Histogram(LONG_SECONDS)
         self.request_bytes = 0
         self.response_bytes = 0
-        self.read_rollout: Callable[[], tuple[Mapping[tuple[str], int], Mapping[tuple[str], int]]] | None = None
-        """Returns rows and failed rows of a rollout by role; None if there can be no candidate."""
+        self.read_rollout: Callable[[], Mapping[declared.Metric, Mapping[tuple[str], int]]] | None = None
+        """Returns the counters of a rollout, by label; None if there can be no candidate."""
         self.read: dict[declared.Metric, Callable[[], float | None]] = {}
 
     def rejected(self, reason: declared.RejectionReason | None) -> None:
@@ -144,9 +145,8 @@ class Metrics(Collector):
             declared.WEBHOOKS, {(outcome,): self.webhooks.get(outcome, 0) for outcome in declared.WebhookOutcome}
         )
         if self.read_rollout is not None:
-            rows, failed_rows = self.read_rollout()
-            yield _labelled(declared.ROLLOUT_ROWS, rows)
-            yield _labelled(declared.ROLLOUT_FAILED_ROWS, failed_rows)
+            for metric, rows in self.read_rollout().items():
+                yield _labelled(metric, rows)
         for metric, read in self.read.items():
             # Values are read at the scrape, so that no code has to update them.
             family = GaugeMetricFamily if metric.kind is declared.MetricKind.GAUGE else CounterMetricFamily

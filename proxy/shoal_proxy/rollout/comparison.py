@@ -27,6 +27,7 @@ class OutputDifference(NamedTuple):
     """Difference of one output between two results of a batch."""
 
     rows: int
+    """Compared rows."""
     disagreements: int = 0
     max_abs_error: float = 0.0
     """Largest difference of two finite numbers."""
@@ -39,6 +40,8 @@ class ComparedOutput(NamedTuple):
 
     array: Array
     datatype: str
+    declared: tuple[int, ...] = ()
+    """Shape by the model's signature, -1 for any size; empty if unknown."""
 
 
 class OutputLengths(NamedTuple):
@@ -82,7 +85,10 @@ class BatchComparison:
             other, lengths = self._other.get(name), self._lengths.get(name)
             change = change_of(stable, other, lengths)
             if change or other is None:
-                self.differences[name] = OutputDifference(self._rows, self._rows, 0.0, change)
+                self.differences[name] = OutputDifference(0, change=change)
+                continue
+            if _shapes_differ(stable, other, lengths):
+                self.differences[name] = OutputDifference(self._rows, self._rows)
                 continue
             tolerance = self._tolerances.get(name, DEFAULT_TOLERANCE)
             step = max(1, PIECE_ELEMENTS * self._rows // max(1, stable.array.size))
@@ -105,15 +111,21 @@ def change_of(stable: ComparedOutput, other: ComparedOutput | None, lengths: Out
     kinds = [_KINDS.get(_kind(each), each.datatype) for each in (stable, other)]
     if kinds[0] != kinds[1]:
         return f"the candidate returns {kinds[1]} ({other.datatype}) instead of {kinds[0]} ({stable.datatype})"
+    # Sizes that a signature leaves open differ like results do.
+    as_declared = stable.declared and stable.declared == other.declared and stable.array.ndim == other.array.ndim
+    if not as_declared and _shapes_differ(stable, other, lengths):
+        return f"the candidate returns the shape {list(other.array.shape)} instead of {list(stable.array.shape)}"
+    return ""
+
+
+def _shapes_differ(stable: ComparedOutput, other: ComparedOutput, lengths: OutputLengths | None) -> bool:
     shapes = [list(each.array.shape) for each in (stable, other)]
     if lengths is not None and len(shapes[0]) == len(shapes[1]):
         # Each may be padded to another length, but neither may be shorter than a row.
         longest = max(lengths.lengths, default=0)
         if min(shape[lengths.axis] for shape in shapes) >= longest:
             shapes[0][lengths.axis] = shapes[1][lengths.axis]
-    if shapes[0] != shapes[1]:
-        return f"the candidate returns the shape {shapes[1]} instead of {shapes[0]}"
-    return ""
+    return shapes[0] != shapes[1]
 
 
 def _kind(output: ComparedOutput) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from shoal_proxy.batching.pending import Delivery, Outcome, RequestResult
+from shoal_proxy.dispatch.upstream import RuntimeMemory
 from shoal_proxy.errors import RowsFailed
 from shoal_proxy.rollout.comparison import OutputDifference
 from shoal_schema.interfaces.metrics import RejectionReason
@@ -24,6 +25,8 @@ _OUTPUT_BYTES: Final = 512
 """Most bytes of an output in a report, without its name and change."""
 _OTHER_BYTES: Final = 16384
 """Most bytes of a report without its outputs."""
+NO_MEMORY: Final = RuntimeMemory()
+_LARGEST_COUNT: Final = 2**53
 _LARGEST: Final = 1.7976931348623157e308
 """JSON has no infinity."""
 
@@ -87,6 +90,11 @@ class RolloutCounts:
         self._outputs: dict[str, _Compared] = {}
         self._times: dict[int, BatchTimes] = {}
 
+    @property
+    def compared_rows(self) -> dict[str, tuple[int, int]]:
+        """Return compared and disagreeing rows by output."""
+        return {name: (each.rows.rows, each.disagreements.rows) for name, each in self._outputs.items()}
+
     def record_batch(self, rows: int, runtime_s: float) -> None:
         """Count the time of one of this pod's own batches at the runtime."""
         bucket = rows_bucket(rows)
@@ -147,6 +155,7 @@ class RolloutCounts:
         candidate: str,
         *,
         ready_candidates: int = 0,
+        memory: RuntimeMemory = NO_MEMORY,
         input_change: str = "",
         output_change: str = "",
     ) -> RolloutReport:
@@ -169,6 +178,8 @@ class RolloutCounts:
             dropped_batches=self.dropped_batches,
             outputs={name: each.counts() for name, each in self._outputs.items()},
             times=tuple(times for _, times in sorted(self._times.items())),
+            memory_bytes=min(memory.process_bytes, _LARGEST_COUNT),
+            device_memory_bytes=min(memory.device_bytes, _LARGEST_COUNT),
             ready_candidates=ready_candidates,
             input_change=input_change,
             output_change=output_change,

@@ -15,9 +15,17 @@ from shoal_proxy.rollout.candidates import CandidatePods
 from shoal_proxy.rollout.counts import RolloutCounts
 from shoal_proxy.rollout.shadow import ShadowTraffic
 from shoal_proxy.settings import Settings
+from shoal_schema.interfaces.metrics import (
+    ROLLOUT_COMPARED_ROWS,
+    ROLLOUT_DISAGREEING_ROWS,
+    ROLLOUT_FAILED_ROWS,
+    ROLLOUT_ROWS,
+    Metric,
+)
 from shoal_schema.interfaces.rollout import RolloutPlan, RolloutReport
 
 NO_PLAN = RolloutPlan()
+_ROLES = (("stable",), ("candidate",), ("shadow",))
 
 
 class Rollout:
@@ -28,6 +36,7 @@ class Rollout:
     ) -> None:
         self._revision = settings.process.revision
         self._dispatcher = dispatcher
+        self._link = link
         self._pods = CandidatePods(settings, link, dispatcher.scheduler.batcher, dispatcher.instance, certificate)
         self._canary = CanaryTraffic(settings, self._pods)
         self._shadow = ShadowTraffic(settings, self._pods, dispatcher)
@@ -47,27 +56,17 @@ class Rollout:
         return self._plan.candidate != "" and self._plan.candidate == self._revision
 
     @property
-    def rows(self) -> dict[tuple[str], int]:
-        """Return rows by the role of the revision that ran them; empty without a candidate."""
-        if not self._plan.candidate or self.is_candidate:
-            return {}
-        counts = self._counts
+    def counters(self) -> dict[Metric, dict[tuple[str], int]]:
+        """Return the counters of metrics by their label: role or output; without a candidate, no label has one."""
+        counts, compares = self._counts, self._plan.candidate != "" and not self.is_candidate
+        rows = (counts.served_rows, counts.candidate_rows, counts.shadowed_rows)
+        failed_rows = (counts.failed.rows, counts.candidate_failed.rows, counts.shadow_failed.rows)
+        outputs = counts.compared_rows
         return {
-            ("stable",): counts.served_rows,
-            ("candidate",): counts.candidate_rows,
-            ("shadow",): counts.shadowed_rows,
-        }
-
-    @property
-    def failed_rows(self) -> dict[tuple[str], int]:
-        """Return failed rows by the role of the revision; empty without a candidate."""
-        if not self._plan.candidate or self.is_candidate:
-            return {}
-        counts = self._counts
-        return {
-            ("stable",): counts.failed.rows,
-            ("candidate",): counts.candidate_failed.rows,
-            ("shadow",): counts.shadow_failed.rows,
+            ROLLOUT_ROWS: dict(zip(_ROLES, rows, strict=True)) if compares else {},
+            ROLLOUT_FAILED_ROWS: dict(zip(_ROLES, failed_rows, strict=True)) if compares else {},
+            ROLLOUT_COMPARED_ROWS: {(name,): compared for name, (compared, _) in outputs.items()},
+            ROLLOUT_DISAGREEING_ROWS: {(name,): disagreeing for name, (_, disagreeing) in outputs.items()},
         }
 
     def set_plan(self, plan: RolloutPlan) -> None:
@@ -87,6 +86,7 @@ class Rollout:
             self._revision,
             self._plan.candidate,
             ready_candidates=len(pods.ready),
+            memory=self._link.memory,
             input_change=pods.input_change,
             output_change=pods.output_change,
         )

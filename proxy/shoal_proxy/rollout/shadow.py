@@ -247,5 +247,6 @@ def compared_outputs(outputs: Mapping[str, Array], signature: ModelSignature) ->
         declared = "" if spec is None else spec.datatype
         # An output may have another datatype than it declares; only BF16 has the array of another one.
         datatype = declared if declared == "BF16" and array.dtype.str == "<u2" else DATATYPES.get(array.dtype, declared)
-        compared[name] = ComparedOutput(array if signature.batches else array[None], datatype)
+        shape = () if spec is None else spec.shape
+        compared[name] = ComparedOutput(array if signature.batches else array[None], datatype, shape)
     return compared

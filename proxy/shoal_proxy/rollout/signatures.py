@@ -1,21 +1,18 @@
-"""Differences between the signatures of a stable model and its candidate, as sentences."""
+"""Differences between the signatures of a stable model and its candidate, as clauses about the candidate."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
 
-MAX_SENTENCE: Final = 1024
+MAX_CLAUSE: Final = 1024
 _MAX_NAME: Final = 64
 
 
 def input_change(stable: ModelSignature, candidate: ModelSignature) -> str:
     """Return the difference of the candidate's inputs; empty if it accepts the stable model's requests."""
     if stable.batches != candidate.batches:
-        return (
-            f"the candidate's inputs have {'a' if candidate.batches else 'no'} batch dimension,"
-            f" unlike the stable revision's"
-        )
+        return f"it has {'a' if candidate.batches else 'no'} batch dimension, unlike the stable revision"
     new = [name for name, spec in candidate.inputs.items() if name not in stable.inputs and not spec.optional]
     required = [
         name for name, spec in candidate.inputs.items() if name in stable.inputs and not spec.optional
@@ -24,13 +21,13 @@ def input_change(stable: ModelSignature, candidate: ModelSignature) -> str:
     parts = _differences(stable.inputs, candidate.inputs)
     parts += [f"requires {_quoted(name)}" for name in new]
     parts += [f"requires {_quoted(name)}, which was optional" for name in required]
-    return _sentence("the candidate's inputs differ: it ", parts)
+    return _clause(parts)
 
 
 def output_change(stable: ModelSignature, candidate: ModelSignature) -> str:
     """Return the difference of the candidate's outputs; empty if they are the same."""
     added = [f"also returns {_quoted(name)}" for name in candidate.outputs if name not in stable.outputs]
-    return _sentence("the candidate's outputs differ: it ", [*_differences(stable.outputs, candidate.outputs), *added])
+    return _clause([*_differences(stable.outputs, candidate.outputs), *added])
 
 
 def _differences(
@@ -51,8 +48,9 @@ def _differences(
 
 
 def _quoted(name: str) -> str:
-    return repr(name[:_MAX_NAME])
+    # Control characters stay escaped.
+    return f"`{repr(name[:_MAX_NAME])[1:-1]}`"
 
 
-def _sentence(begin: str, parts: Sequence[str]) -> str:
-    return (begin + "; ".join(parts))[:MAX_SENTENCE] if parts else ""
+def _clause(parts: Sequence[str]) -> str:
+    return f"it {'; '.join(parts)}"[:MAX_CLAUSE] if parts else ""

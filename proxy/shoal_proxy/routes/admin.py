@@ -14,6 +14,7 @@ from dataclasses import asdict
 from typing import Any, Final, Protocol
 
 import msgspec
+from msgspec import structs
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -190,6 +191,7 @@ class Admin:
             graph=dispatcher.graph_state,
             precision=dispatcher.precision,
         )
+        now = structs.replace(now, latency_counts=tuple(self._metrics.request_seconds.counts))
         return Response(msgspec.json.encode(now), headers=self._named, media_type="application/json")
 
     async def explanation(self, request: Request) -> Response:

@@ -30,7 +30,7 @@ from shoal_runtime.readiness import Readiness, RuntimePhase
 from shoal_runtime.signature.tensors import Signature
 from shoal_schema.interfaces import headers as names
 from shoal_schema.interfaces.instances import FORWARD_TIMEOUT, MODEL_DIGEST, PRECISION
-from shoal_schema.interfaces.metrics import DEVICE_MEMORY
+from shoal_schema.interfaces.metrics import DEVICE_MEMORY, PEAK_MEMORY
 from shoal_schema.wire.body import ALIGNMENT_BYTES
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import encode_row_errors
@@ -67,7 +67,8 @@ class BatchRunner(Protocol):
 class ServedModel:
     """Model that the server serves.
 
-    ``measured`` holds rows and seconds of warm-up forwards. ``precision`` was chosen by measurement, or is empty.
+    ``measured`` holds rows and seconds of warm-up forwards. ``memory`` returns used, total and own bytes of the device;
+    ``peak_memory`` the largest memory of the process (bytes). ``precision`` was chosen by measurement, or is empty.
     ``digest`` is that of the model's files if several instances serve it, or empty. ``forward_timeout_s`` is the limit
     that the model declares, or None.
     """
@@ -78,6 +79,7 @@ class ServedModel:
         "measured",
         "memory",
         "name",
+        "peak_memory",
         "pipeline",
         "platform",
         "precision",
@@ -93,6 +95,7 @@ class ServedModel:
         measured: Sequence[tuple[int, float]] = (),
         memory: Callable[[], tuple[int, int, int] | None] = lambda: None,
         *,
+        peak_memory: Callable[[], int] = lambda: 0,
         precision: str = "",
         digest: str = "",
         forward_timeout_s: float | None = None,
@@ -105,6 +108,7 @@ class ServedModel:
         self.pipeline = pipeline
         self.measured = measured
         self.memory = memory
+        self.peak_memory = peak_memory
         self.precision = precision
 
 
@@ -286,6 +290,8 @@ class App:
         if (model := self._model) is not None:
             if (memory := model.memory()) is not None:
                 found[DEVICE_MEMORY] = memory
+            if peak_bytes := model.peak_memory():
+                found[PEAK_MEMORY] = peak_bytes
             if model.precision:
                 found[PRECISION] = model.precision
             if model.digest:

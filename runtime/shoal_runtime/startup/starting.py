@@ -25,7 +25,7 @@ from shoal_runtime.storage.fetching import ModelFiles, fetch_model
 from shoal_runtime.storage.load_time_limit import load_time_limit
 from shoal_runtime.storage.model_state import check_same, check_unchanged, model_state, state_digest
 from shoal_runtime.storage.progress import StepProgress
-from shoal_schema.process.memory import return_freed_memory
+from shoal_schema.process.memory import peak_memory_bytes, return_freed_memory
 
 ZEROS_ADVICE: Final = "Correct the model; if zeros are not valid input, offer warmup_items()"
 GENERATED_ADVICE: Final = (
@@ -280,6 +280,7 @@ def serve_model(
         pipeline,
         started.measured,
         memory,
+        peak_memory=peak_memory_bytes,
         precision=started.precision,
         digest=started.digest,
         forward_timeout_s=model.forward_timeout_s,

@@ -26,6 +26,8 @@ class FleetService(Struct, frozen=True):
     namespace: str
     name: str
     pods: tuple[FleetPod, ...] = ()
+    candidates: tuple[FleetPod, ...] = ()
+    """Pods of the candidate that the service is compared with."""
 
 
 class Fleet(Struct, frozen=True):

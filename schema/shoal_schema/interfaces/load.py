@@ -12,6 +12,9 @@ PATH: Final = "/v1/load"
 MAX_BYTES: Final = 4096
 """Limit of a document, which has about 700 bytes."""
 
+LATENCY_BOUNDS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Inclusive upper bounds of the buckets of latencies."""
+
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Amount = Annotated[float, Meta(gt=0, le=1e9)]
@@ -106,3 +109,5 @@ class Load(Struct, frozen=True):
     """None if rows are not verified."""
     precision: Annotated[str, Meta(pattern="^[A-Za-z0-9]{0,16}\\Z")] = ""
     """The precision that the runtime chose by measurement; empty if it chose none."""
+    latency_counts: Annotated[tuple[Count, ...], Meta(max_length=len(LATENCY_BOUNDS_S) + 1)] = ()
+    """Requests with a result by the time from arrival to response: of each bucket, and beyond the last bound."""

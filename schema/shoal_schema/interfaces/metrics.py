@@ -122,6 +122,8 @@ UNSENT_BYTES = _gauge("unsent_bytes", "Bytes of responses that clients have not 
 RUNTIME_READY = _gauge("runtime_ready", "1 when the runtime is connected and warm.")
 DEVICE_MEMORY = "device_memory"
 """The object in a runtime's readiness response with the values of the two gauges below."""
+PEAK_MEMORY = "peak_memory_bytes"
+"""The number in a runtime's readiness response with the largest memory that its process has used."""
 DEVICE_MEMORY_USED_BYTES = _gauge(
     "device_memory_used_bytes",
     "Bytes of device memory in use by all processes; absent if the device has no memory of its own.",
@@ -212,6 +214,15 @@ ROLLOUT_ROWS = _counter(
 )
 ROLLOUT_FAILED_ROWS = _counter(
     "rollout_failed_rows", "Those of `shoal_proxy_rollout_rows_total` that failed because of the server.", role=_ROLE
+)
+_OUTPUT = "its name in the model"
+ROLLOUT_COMPARED_ROWS = _counter(
+    "rollout_compared_rows", "Rows of which candidate and stable revision were compared.", output=_OUTPUT
+)
+ROLLOUT_DISAGREEING_ROWS = _counter(
+    "rollout_disagreeing_rows",
+    "Those of `shoal_proxy_rollout_compared_rows_total` that differ beyond the tolerance.",
+    output=_OUTPUT,
 )
 # Graphs.
 STEP_SECONDS = _histogram(

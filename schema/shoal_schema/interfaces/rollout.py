@@ -61,7 +61,7 @@ class OutputCounts(Struct, frozen=True):
     """Compared rows of one output."""
 
     rows: Count = 0
-    """Rows of which candidate and stable revision both have a result."""
+    """Compared rows: both revisions have a result of this output, and neither differs in kind."""
     row_squares: Count = 0
     """Sum over batches of the squared number of these rows."""
     disagreements: Count = 0
@@ -79,7 +79,7 @@ class OutputCounts(Struct, frozen=True):
     repeated_disagreement_squares: Count = 0
     """Sum over repeated batches of the squared number of such rows."""
     change: Annotated[str, Meta(max_length=256)] = ""
-    """Difference of datatype, shape or kind, if the output cannot be compared row by row."""
+    """Difference of datatype, shape or kind. Rows with it are not compared."""
 
 
 class BatchTimes(Struct, frozen=True):
@@ -145,6 +145,11 @@ class RolloutReport(Struct, frozen=True):
     outputs: Annotated[dict[str, OutputCounts], Meta(max_length=MAX_OUTPUTS)] = {}
     # Times of this pod's own batches, except repeated rows.
     times: Annotated[tuple[BatchTimes, ...], Meta(max_length=32)] = ()
+    # Memory of this pod's runtimes; 0 if they do not report it.
+    memory_bytes: Count = 0
+    """Largest memory that their processes have used."""
+    device_memory_bytes: Count = 0
+    """Memory of devices that their processes use."""
     ready_candidates: Count = 0
     """Pods of the candidate that respond."""
     input_change: Annotated[str, Meta(max_length=1024)] = ""

@@ -218,8 +218,9 @@ def upgrade_schema() -> Json:
 def rollout_schema() -> Json:
     """Return the OpenAPI schema of the field ``rollout`` of a status."""
     number: Json = {"type": "string"}  # Kubernetes objects have no floats
+    count: Json = {"type": "integer", "format": "int64"}
     figures = {
-        "rows": {"type": "integer", "format": "int64", "description": "Rows that the candidate ran."},
+        "rows": {**count, "description": "Rows that the candidate ran."},
         "disagreement": {**number, "description": "Largest share of rows of one output beyond the tolerance."},
         "output": {"type": "string", "description": "The output with that share."},
         "latencyRatio": {
@@ -227,6 +228,13 @@ def rollout_schema() -> Json:
             "description": "Largest ratio of execution times to the stable revision's, for an equal number of rows.",
         },
         "errors": {**number, "description": "Share of the candidate's rows that failed."},
+        "memoryBytes": {
+            **count,
+            "description": "Memory that the runtimes of a pod use: of the device, or else the peak of their processes.",
+        },
+        "stableMemoryBytes": {**count, "description": "The same, of the stable revision."},
+        "startSeconds": {**count, "description": "Shortest time from the creation of a pod until it was ready."},
+        "stableStartSeconds": {**count, "description": "The same, of the stable revision."},
     }
     return {
         "type": "object",
@@ -242,8 +250,7 @@ def rollout_schema() -> Json:
             "steps": {"type": "integer", "format": "int32", "description": "Number of steps of the rollout."},
             "since": {"type": "string", "format": "date-time", "description": "Start of the step."},
             "rowsBefore": {
-                "type": "integer",
-                "format": "int64",
+                **count,
                 "description": "Rows that the candidate had run at the start of the step.",
             },
             "weight": {"type": "integer", "format": "int32", "description": "Percentage of requests it serves."},

@@ -96,6 +96,7 @@ REASONS: Mapping[Reason, str] = {
     Reason.CANDIDATE_FAILED: "The candidate failed the comparison; the stable revision serves all requests.",
     Reason.CANDIDATE_PAUSED: "A user paused the rollout; the candidate gets no rows.",
     Reason.SIGNATURE_CHANGED: "The candidate's inputs or outputs differ from those of the stable revision.",
+    Reason.OUTPUT_UNKNOWN: "`rollout.compare.outputs` names an output that does not exist, so no step passes.",
     Reason.CHANGED_TOGETHER: "The spec changes the model, runtime or batching together with other parts of the pods.",
     Reason.CANDIDATE_UNSUPPORTED: "The pods of the stable revision cannot compare a candidate.",
     Reason.ROUTE_REFUSED: "The API server or a Gateway rejects the route.",

@@ -155,6 +155,8 @@ class Reason(StrEnum):
     CANDIDATE_PAUSED = "CandidatePaused"
     """A user paused the rollout."""
     SIGNATURE_CHANGED = "SignatureChanged"
+    OUTPUT_UNKNOWN = "OutputUnknown"
+    """`rollout.compare` names an output that does not exist."""
     CHANGED_TOGETHER = "ChangedTogether"
     """The spec changes both what a candidate compares and what it cannot."""
     CANDIDATE_UNSUPPORTED = "CandidateUnsupported"
@@ -210,6 +212,7 @@ FAILURES = frozenset(
         Reason.CANDIDATE_FAILED,
         Reason.CANDIDATE_PAUSED,
         Reason.SIGNATURE_CHANGED,
+        Reason.OUTPUT_UNKNOWN,
         Reason.CHANGED_TOGETHER,
         Reason.CANDIDATE_UNSUPPORTED,
         Reason.ROUTE_REFUSED,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from shoal.watching.cells import COLUMNS, cells, curve, document, duration, rate
 from shoal.watching.figures import between
 from shoal.watching.samples import MAX_PODS, Histories, ServiceSample, cluster_sample
-from shoal_schema.interfaces.load import Capacity, RejectedRows
+from shoal_schema.interfaces.load import LATENCY_BOUNDS_S, Capacity, RejectedRows
 from tests.operator.loads import NOTHING
 
 NEW = NOTHING
@@ -39,6 +39,60 @@ def test_rates_and_means_are_those_of_the_time_between() -> None:
     assert seen.time_ms == pytest.approx(50)
     assert seen.queued_ms == pytest.approx(20)
     assert (seen.queued_rows, seen.running_rows, seen.expected_ms, seen.capacity_per_s) == (3, 4, 30, 120)
+
+
+def counted(**of_bucket: int) -> tuple[int, ...]:
+    """Return counts of latencies, by index of the bucket."""
+    return tuple(of_bucket.get(f"b{at}", 0) for at in range(len(LATENCY_BOUNDS_S) + 1))
+
+
+def test_percentiles_are_those_of_the_requests_between_the_samples_of_all_pods() -> None:
+    before, slow = counted(b2=500), counted(b2=500, b8=10)
+    after = counted(b2=500, b4=90)
+    loads = [replace(NEW, latency_counts=before), replace(LATER, latency_counts=after)]
+    slower = [replace(NEW, latency_counts=before), replace(LATER, latency_counts=slow)]
+    seen = between({"a": loads[0], "b": slower[0]}, {"a": loads[1], "b": slower[1]})
+
+    # 90 requests of 5 to 10 ms and 10 of 100 to 200 ms.
+    assert seen.p50_ms == pytest.approx(5 + 5 * 50 / 90)
+    assert seen.p99_ms == pytest.approx(100 + 100 * 9 / 10)
+    assert between({"a": loads[0]}, {"a": replace(LATER, latency_counts=before)}).p99_ms is None
+    # A proxy of an older release reports no counts.
+    assert between({"a": NEW}, {"a": loads[1]}).p50_ms is None
+
+
+def test_latencies_beyond_the_last_bound_count_as_that() -> None:
+    first, last = counted(), counted(**{f"b{len(LATENCY_BOUNDS_S)}": 3})
+    seen = between({"a": replace(NEW, latency_counts=first)}, {"a": replace(LATER, latency_counts=last)})
+    assert seen.p50_ms == 1000 * LATENCY_BOUNDS_S[-1]
+
+
+def judged(candidate: str = "bbbb", **figures: str) -> dict[str, object]:
+    said = {"type": "CandidateJudged", "status": "False", "reason": "Comparing", "message": "step 1 of 2"}
+    rollout = {"stable": "aaaa", "candidate": candidate, "figures": figures}
+    return {"status": {"rollout": rollout, "conditions": [said]}}
+
+
+def test_a_rollout_has_the_figures_of_both_revisions() -> None:
+    watched = Histories()
+    for time_s, load in ((0.0, NEW), (2.0, LATER)):
+        sample = cluster_sample(judged(errors="0.01", disagreement="0.2"), {"a": load}, {"c": load})
+        watched.add({"cat": sample}, time_s)
+    _, last = watched.services["cat"].intervals
+
+    assert last.candidate is not None
+    assert (last.service.answered_per_s, last.candidate.answered_per_s) == (100, 100)
+    assert (last.errors, last.disagreement) == (0.01, 0.2)
+    rollout = watched.services["cat"].last.rollout
+    assert rollout is not None
+    assert (rollout.stable, rollout.candidate, rollout.says) == ("aaaa", "bbbb", "step 1 of 2")
+    # Rates of another candidate start anew, and those of none are absent.
+    watched.add({"cat": cluster_sample(judged("cccc"), {"a": LATER}, {"c": replace(LATER, time_s=9.0)})}, 4.0)
+    newer = watched.services["cat"].intervals[-1].candidate
+    assert newer is not None
+    assert newer.answered_per_s is None
+    watched.add({"cat": cluster_sample(judged(), {"a": LATER})}, 6.0)
+    assert watched.services["cat"].intervals[-1].candidate is None
 
 
 def test_first_sample_has_only_queued_and_running_rows() -> None:

@@ -68,6 +68,8 @@ def test_a_graph_gets_what_a_service_gets_but_for_a_runtime_and_peers() -> None:
     assert (owner["kind"], owner["name"]) == ("InferenceGraph", "pipeline")
     assert reconcile(cluster) is Outcome.DONE
     assert cluster.writes.count(("apply", "Deployment")) == 1
+    # The rules of a service's model are not a graph's.
+    assert condition(cluster, "SpecRead") is None
 
 
 def test_steps_are_found_by_the_names_of_their_services_at_the_operators_port() -> None:

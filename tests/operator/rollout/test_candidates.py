@@ -4,12 +4,13 @@ import asyncio
 import datetime
 from typing import Any
 
+from shoal_operator.cluster.api_time import timestamp
 from shoal_operator.manifests.desired import CANDIDATE, CANDIDATE_POLICY, CANDIDATE_SERVICE, DEPLOYMENT, SERVICE
 from shoal_operator.manifests.labels import POD_SPEC_ANNOTATION, SPEC_HASH_ANNOTATION
 from shoal_operator.rollout.plans import Found
 from shoal_operator.scaling.service_cache import CachedService
 from shoal_schema.fields.declaring import Json
-from shoal_schema.interfaces.rollout import RolloutPlan
+from shoal_schema.interfaces.rollout import RolloutPlan, RolloutReport
 from tests.operator.rollout.rollouts import CANARY, CAT, NEWER, World, agreeing, differing
 from tests.operator.samples import MINIMAL, with_fields
 
@@ -75,6 +76,7 @@ def test_a_candidate_starts_beside_the_stable_pods_once_a_proxy_can_compare_it()
         selector = world.child(SERVICE)["spec"]["selector"]
         assert not selector.items() <= world.cluster.candidate_pods[CAT][0]["metadata"]["labels"].items()
         assert world.records.get(CAT, CachedService).context.rolling
+        assert [each.name for each in world.records.get(CAT, CachedService).candidates] == ["cat-candidate-0"]
         before = len(world.cluster.writes)
         await world.reconcile(2)
         assert len(world.cluster.writes) == before
@@ -201,6 +203,69 @@ def test_the_former_spec_removes_the_candidate_and_a_newer_one_replaces_it() -> 
         assert not world.child(CANDIDATE)
         assert world.revision(DEPLOYMENT) == stable
         assert world.rollout == {"phase": "Stable", "stable": stable}
+
+    asyncio.run(scenario())
+
+
+def test_a_tolerance_of_an_unknown_output_is_reported_until_it_is_corrected() -> None:
+    async def scenario() -> None:
+        named = {**NEWER["rollout"], "compare": {"outputs": {"scor": {"agreement": "0.9"}}}}
+        world = await comparing(with_fields(NEWER, rollout=named))
+        world.find(agreeing(100))
+        await world.reconcile(2)
+
+        assert (world.judged["status"], world.judged["reason"]) == ("False", "OutputUnknown")
+        assert "`scor`" in world.judged["message"]
+        assert world.rollout["step"] == 1
+        # A user must act, so the Event is a warning.
+        assert [each["type"] for each in world.cluster.events if each["reason"] == "OutputUnknown"] == ["Warning"]
+        world.edit(NEWER)
+        await world.reconcile(2)
+        assert (world.judged["reason"], world.rollout["step"]) == ("Comparing", 2)
+
+    asyncio.run(scenario())
+
+
+def test_another_signature_is_refused_with_the_difference_and_compared_once_it_is_allowed() -> None:
+    async def scenario() -> None:
+        world = await comparing()
+        world.find(RolloutReport("", "", output_change="it has no `y`; also returns `z`"))
+        await world.reconcile(2)
+        assert (world.judged["status"], world.judged["reason"]) == ("False", "SignatureChanged")
+        assert "it has no `y`; also returns `z`" in world.judged["message"]
+        assert not world.child(CANDIDATE)
+
+        world.find()
+        world.edit(with_fields(NEWER, rollout={**NEWER["rollout"], "compare": {"allowSignatureChange": True}}))
+        await world.reconcile(3)
+        assert world.judged["reason"] == "Comparing"
+        assert all(plan.allow_signature_change for plan in plans(world))
+        world.find(RolloutReport("", "", shadowed_rows=100, output_change="it has no `y`; also returns `z`"))
+        await world.reconcile()
+        assert world.rollout["step"] == 2
+
+    asyncio.run(scenario())
+
+
+def test_the_start_times_of_both_revisions_are_reported() -> None:
+    async def scenario() -> None:
+        world = await comparing()
+        started = {
+            "stable": (world.cluster.pods[CAT], (9, 30)),
+            "candidate": (world.cluster.candidate_pods[CAT], (12,)),
+        }
+        for pods, times_s in started.values():
+            for pod, time_s in zip(pods, times_s, strict=False):
+                made = world.now - datetime.timedelta(seconds=100)
+                pod["metadata"]["creationTimestamp"] = timestamp(made)
+                ready = timestamp(made + datetime.timedelta(seconds=time_s))
+                pod["status"]["conditions"] = [{"type": "Ready", "status": "True", "lastTransitionTime": ready}]
+        world.find(agreeing(10))
+        await world.reconciler.reconcile(CAT)
+
+        figures = world.rollout["figures"]
+        assert (figures["startSeconds"], figures["stableStartSeconds"]) == (12, 9)
+        assert "starts in 12 s (stable: 9 s)" in world.judged["message"]
 
     asyncio.run(scenario())
 

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from shoal_operator.rollout.findings import VerdictCause
 from shoal_operator.rollout.report_sums import NO_REPORT
-from shoal_operator.rollout.verdict import StepProgress, Verdict, VerdictState, judge
+from shoal_operator.rollout.verdict import StartTimes, StepProgress, Verdict, VerdictState, judge
 from shoal_schema.interfaces.rollout import BatchTimes, OutputCounts, RolloutReport
 from shoal_schema.resource.rollout import (
     CompareSpec,
@@ -153,6 +153,28 @@ def test_larger_batches_of_a_bucket_may_take_longer(spread: float) -> None:
 def test_times_of_few_batches_are_not_compared() -> None:
     own = RolloutReport("new", "new", times=(timed(9.0, batches=9),))
     assert "latencyRatio" not in verdict(stable(times=(timed(),)), candidate=own).figures
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [((0, 0), (330, 300)), ((5, 0), (330, 300)), ((2000, 1000), (2000, 1000))],
+)
+def test_memory_is_reported_of_the_device_if_both_have_one(devices: tuple[int, int], expected: tuple[int, int]) -> None:
+    mib = 1 << 20
+    other = RolloutReport("new", "new", memory_bytes=330 * mib, device_memory_bytes=devices[0] * mib)
+    report = structs.replace(scored(), memory_bytes=300 * mib, device_memory_bytes=devices[1] * mib)
+    passed = verdict(report, candidate=other)
+    assert tuple(passed.figures[name] // mib for name in ("memoryBytes", "stableMemoryBytes")) == expected
+    assert f"{expected[0]:,} MiB" in passed.sentence
+    assert "memoryBytes" not in verdict(report).figures
+
+
+def test_start_times_are_reported_once_both_are_known() -> None:
+    progress = StepProgress(STEP, 0, 60.0)
+    passed = judge(COMPARE, scored(), NO_REPORT, progress, starts=StartTimes(8.0, 12.4))
+    assert (passed.figures["startSeconds"], passed.figures["stableStartSeconds"]) == (12, 8)
+    assert "12 s (stable: 8 s)" in passed.sentence
+    assert "startSeconds" not in judge(COMPARE, scored(), NO_REPORT, progress, starts=StartTimes(8.0)).figures
 
 
 def test_other_inputs_fail_in_any_case() -> None:

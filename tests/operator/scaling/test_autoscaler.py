@@ -568,6 +568,22 @@ def test_fleet_report_includes_services_of_fixed_replicas() -> None:
     run(main())
 
 
+def test_fleet_report_has_the_pods_of_a_candidate_which_are_read_only_for_it() -> None:
+    async def main() -> None:
+        world = World()
+        world.records.get(CAT, CachedService).candidates = (Replica("candidate", "127.0.0.2", "cat-candidate-a"),)
+        world.proxies.readings["candidate"] = Reading(holding(3))
+        await world.tick(7)
+        assert "candidate" not in world.proxies.asked
+        world.autoscaler.fleet_report()
+        await world.tick(7)
+
+        assert [(each.name, each.load) for each in world.state.candidates] == [("cat-candidate-a", holding(3))]
+        assert [each.name for each in world.state.pods or ()] != ["cat-candidate-a"]
+
+    run(main())
+
+
 def test_without_requests_services_of_fixed_replicas_are_read_twice_a_minute() -> None:
     async def main() -> None:
         world = World(spec=MINIMAL)

@@ -1,9 +1,11 @@
 """Fields of older releases that an API server has dropped."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from shoal_operator.status.conditions import evaluate_conditions
 from shoal_operator.status.events import transitions
@@ -11,7 +13,8 @@ from shoal_operator.status.renamed_fields import dropped_fields
 from shoal_operator.status.status import make_status
 from shoal_schema.fields.declaring import Json
 from shoal_schema.resource.conditions import ConditionType, Reason, Status
-from tests.operator.samples import MINIMAL, service, with_fields
+from shoal_schema.resource.model import Follow
+from tests.operator.samples import MINIMAL, service, target, with_fields
 from tests.operator.worlds import evidence, healthy, pod
 
 OLD: Json = {"queue": {"maxItems": 4096}, "runtime": {"forwardHeaders": ["x-tenant"]}}
@@ -64,6 +67,16 @@ def test_a_broken_rule_of_a_stored_spec_is_a_condition_and_the_service_stays_rea
     assert reported[ConditionType.READY].status is Status.TRUE
     assert (read.status, read.reason) == (Status.FALSE, Reason.RULE_BROKEN)
     assert "spec.scaling.scaleToZeroDelaySeconds: " in read.message
+
+
+def test_rules_apply_to_the_spec_as_it_was_written() -> None:
+    spec = with_fields(MINIMAL, model={"uri": "models:/cat@champion", "follow": "Rollout"})
+    fixed = target(with_fields(MINIMAL, model={"uri": "models:/cat/1", "follow": "Never"}))
+    model = structs.replace(fixed.spec.model, follow=Follow.ROLLOUT)
+    pods = replace(fixed, spec=structs.replace(fixed.spec, model=model))
+    seen = replace(evidence(spec, pod(), deployment=healthy()), newest=pods)
+
+    assert ConditionType.SPEC_READ not in {item.type for item in evaluate_conditions(seen)}
 
 
 def test_a_dropped_field_is_a_condition_and_one_warning_and_the_service_stays_ready() -> None:

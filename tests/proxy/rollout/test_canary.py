@@ -160,7 +160,7 @@ def test_a_changed_output_gets_rows_only_if_that_is_allowed(*, allow: bool) -> N
     with candidate(other_output) as other, stable(at(other)) as running:
         send_plan(running, candidate=CANDIDATE, weight=1.0, allow_signature_change=allow)
         found = until_report(running, lambda seen: seen.output_change != "")
-        assert "'z'" in found.output_change
+        assert "`z`" in found.output_change
         assert found.input_change == ""
         assert revisions([ask(running)]) == [CANDIDATE if allow else STABLE]
 
@@ -366,6 +366,7 @@ def test_metrics_and_access_log_name_the_revision(caplog: pytest.LogCaptureFixtu
         text = plain.get(running.admin_url + "/metrics").text
         for role in ("stable", "candidate"):
             assert f'shoal_proxy_rollout_rows_total{{role="{role}"}} 2.0' in text
+        assert "shoal_proxy_rollout_compared_rows_total{" not in text
         log = running.proxy.inference.access_log
         assert log is not None
         assert [each.revision.decode() for each in log.take()] == revisions(responses)

@@ -135,10 +135,26 @@ def test_integers_booleans_and_bytes_must_be_equal(stable: Array, other: Array) 
         (np.full((2, 3), b"", object), "bytes"),
     ],
 )
-def test_a_change_of_kind_or_shape_is_named_and_no_row_agrees(other: Array | None, said: str) -> None:
+def test_a_change_of_kind_or_shape_is_named_and_no_row_is_compared(other: Array | None, said: str) -> None:
     difference = compared(np.zeros((2, 3), np.float32), other)
     assert said in difference.change
-    assert (difference.rows, difference.disagreements) == (2, 2)
+    assert (difference.rows, difference.disagreements) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [(((-1, -1), (-1, -1)), OutputDifference(2, 2)), (((-1, -1), (-1, 4)), OutputDifference(0, change="shape"))],
+)
+def test_a_size_that_both_signatures_leave_open_is_a_result(
+    declared: tuple[tuple[int, ...], tuple[int, ...]], expected: OutputDifference
+) -> None:
+    outputs = [ComparedOutput(np.zeros((2, 3 + at), np.float32), "FP32", shape) for at, shape in enumerate(declared)]
+    comparison = BatchComparison(2, {"y": outputs[0]}, {"y": outputs[1]}, {})
+    assert list(comparison.pieces()) == []
+    found = comparison.differences["y"]
+    assert found[:3] == expected[:3]
+    assert expected.change in found.change
+    assert bool(found.change) == bool(expected.change)
 
 
 def test_padding_is_not_compared_and_may_have_another_length() -> None:

@@ -87,6 +87,26 @@ def test_counts_begin_anew_with_another_candidate() -> None:
         assert report(running).outputs == {}
 
 
+def test_metrics_count_compared_and_disagreeing_rows_by_output() -> None:
+    with both(plan={"shadow": 1.0}) as (running, _):
+        one_by_one(running, 2)
+        settle(running)
+        text = plain.get(running.admin_url + "/metrics").text
+        assert 'shoal_proxy_rollout_compared_rows_total{output="y"} 4.0' in text
+        assert 'shoal_proxy_rollout_disagreeing_rows_total{output="y"} 0.0' in text
+
+
+def test_a_report_has_the_memory_of_the_runtime() -> None:
+    def measured() -> FakeRuntime:
+        return FakeRuntime(health={"peak_memory_bytes": 70, "device_memory": [60, 80, 50]})
+
+    with candidate() as other, stable(at(other), make_runtime=measured) as running:
+        send_plan(running, candidate=CANDIDATE)
+        found = report(running)
+        assert (found.memory_bytes, found.device_memory_bytes) == (70, 50)
+        assert report(other).memory_bytes == 0
+
+
 def test_a_changed_output_is_named_and_others_are_compared() -> None:
     def changed() -> FakeRuntime:
         outputs = [tensor("y", "FP32", [-1, 4]), tensor("z", "FP32", [-1])]
@@ -104,7 +124,7 @@ def test_a_changed_output_is_named_and_others_are_compared() -> None:
         settle(running)
         outputs = report(running).outputs
         assert (outputs["y"].disagreements, outputs["y"].change) == (0, "")
-        assert outputs["z"].disagreements == 1
+        assert (outputs["z"].rows, outputs["z"].disagreements) == (0, 0)
         assert "FP32" in outputs["z"].change
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shoal_proxy.rollout.signatures import MAX_SENTENCE, input_change, output_change
+from shoal_proxy.rollout.signatures import MAX_CLAUSE, input_change, output_change
 from tests.fakes import tensor
 from tests.proxy.signatures import DOUBLED, FLOATS, signature
 
@@ -16,11 +16,11 @@ STABLE = signature()
     [
         ([FLOATS], ""),
         ([tensor("x", "FP32", [-1, 4], content_type="x"), tensor("mask", "FP32", [-1, 4], optional=True)], ""),
-        ([tensor("z", "FP32", [-1, 4])], "has no 'x'; requires 'z'"),
-        ([tensor("x", "FP64", [-1, 4])], "'x' as FP64, not FP32"),
-        ([tensor("x", "FP32", [-1, 5])], "'x' with shape [-1, 5], not [-1, 4]"),
+        ([tensor("z", "FP32", [-1, 4])], "has no `x`; requires `z`"),
+        ([tensor("x", "FP64", [-1, 4])], "`x` as FP64, not FP32"),
+        ([tensor("x", "FP32", [-1, 5])], "`x` with shape [-1, 5], not [-1, 4]"),
         ([tensor("x", "FP32", [-1, 4, 1])], "shape"),
-        ([FLOATS, tensor("z", "INT64", [-1])], "requires 'z'"),
+        ([FLOATS, tensor("z", "INT64", [-1])], "requires `z`"),
         ([tensor("x", "FP32", [4])], "no batch dimension"),
     ],
 )
@@ -39,9 +39,9 @@ def test_an_input_that_becomes_required_is_a_difference() -> None:
     ("outputs", "said"),
     [
         ([DOUBLED], ""),
-        ([tensor("y", "FP16", [-1, 4])], "'y' as FP16, not FP32"),
-        ([DOUBLED, tensor("z", "FP32", [-1])], "also returns 'z'"),
-        ([tensor("z", "FP32", [-1, 4])], "has no 'y'"),
+        ([tensor("y", "FP16", [-1, 4])], "`y` as FP16, not FP32"),
+        ([DOUBLED, tensor("z", "FP32", [-1])], "also returns `z`"),
+        ([tensor("z", "FP32", [-1, 4])], "has no `y`"),
         ([tensor("y", "FP32", [-1, -1])], "shape [-1, -1]"),
     ],
 )
@@ -51,6 +51,6 @@ def test_a_difference_of_outputs_is_named(outputs: list[Any], said: str) -> None
     assert bool(found) == bool(said)
 
 
-def test_a_sentence_about_many_outputs_is_cut() -> None:
+def test_a_clause_about_many_outputs_is_cut() -> None:
     many = [tensor(f"{number}{'n' * 99}", "FP32", [-1]) for number in range(99)]
-    assert len(output_change(STABLE, signature(outputs=many))) == MAX_SENTENCE
+    assert len(output_change(STABLE, signature(outputs=many))) == MAX_CLAUSE

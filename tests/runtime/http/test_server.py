@@ -64,6 +64,13 @@ def test_a_ready_runtime_reports_how_much_of_its_device_is_in_use_where_it_has_o
     assert served.ask("/v2/health/ready")[2] == {"ready": True, **extra}
 
 
+def test_a_ready_runtime_reports_the_peak_memory_of_its_process(served: Served) -> None:
+    served.app.serve(ServedModel("adder", "1", "test", served.bench.pipeline, peak_memory=lambda: 70))
+    served.readiness.ready()
+
+    assert served.ask("/v2/health/ready")[2] == {"ready": True, "peak_memory_bytes": 70}
+
+
 def test_a_ready_runtime_reports_a_chosen_precision(served: Served) -> None:
     served.app.serve(ServedModel("adder", "1", "test", served.bench.pipeline, precision="TF32"))
     served.readiness.ready()
