@@ -56,6 +56,7 @@ from shoal_schema.interfaces.headers import (
     LOWEST_PRIORITY,
     PRIORITY,
     REQUEST_ID,
+    RETURN_MS,
     REVISION,
     SHADOW,
     TIMEOUT_MS,
@@ -79,8 +80,10 @@ _SEND_AGAIN = (503, 504)
 _TRACED = tuple([(name.encode(), name) for name in (REQUEST_ID, TRACEPARENT, TRACESTATE)])
 _TIMEOUT_MS, _PRIORITY, _CONTENT_ENCODING = TIMEOUT_MS.encode(), PRIORITY.encode(), b"content-encoding"
 _FORWARDED, _LOAD_FORMAT, _SHADOW = FORWARDED.encode(), LOAD_FORMAT.encode(), SHADOW.encode()
+_RETURN_MS = RETURN_MS.encode()
 _TERM_NAMES = (
-    *[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _PRIORITY, _FORWARDED, _LOAD_FORMAT, _SHADOW
+    *[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _PRIORITY, _FORWARDED, _LOAD_FORMAT, _SHADOW,
+    _RETURN_MS,
 )  # fmt: skip
 """Headers that affect `QueueParameters`, beside those in the settings."""
 
@@ -365,6 +368,8 @@ class Inference:
         )
         if parameters.forwarded:
             pending.forwarded = True
+            if parameters.return_before_s:
+                pending.return_s = pending.deadline_s - parameters.return_before_s
         if parameters.shadow:
             pending.shadow = pending.forwarded = True
         if parameters.sticky:
@@ -382,10 +387,10 @@ class Inference:
         if encoding is not None and encoding.lower() not in (b"", b"identity"):
             text, known = encoding.decode("latin-1"), CODINGS.decode()
             raise UnsupportedCoding(f"Content-Encoding {text!r} is not supported; expected one of {known}, or none")
-        given = headers.get(_TIMEOUT_MS)
+        given, return_ms = headers.get(_TIMEOUT_MS), headers.get(_RETURN_MS)
         names = self._forwarded_headers
         forwarded_headers = tuple([(name, headers[name]) for name in names if name in headers]) if names else ()
-        timeout_s = 0.0 if given is None else _timeout_s(_positive_ms(given))
+        timeout_s = 0.0 if given is None else _timeout_s(_positive_ms(TIMEOUT_MS, given))
         share_header, priority = self._fair_share_header, headers.get(_PRIORITY)
         lane = PLAIN_LANE
         if priority is not None or share_header:
@@ -410,6 +415,7 @@ class Inference:
             forwarded_headers,
             trace,
             forwarded=_FORWARDED in headers,
+            return_before_s=0.0 if return_ms is None else _timeout_s(_positive_ms(RETURN_MS, return_ms)),
             load_format=requested_format(headers.get(_LOAD_FORMAT)),
             shadow=shadow,
             sticky=headers.get(self._sticky_header, b"") if self._sticky_header else b"",
@@ -456,12 +462,12 @@ def _not_set(outcome: Outcome) -> None:
     """Do nothing: the default callback until a request's own is set."""
 
 
-def _positive_ms(value: bytes) -> float:
+def _positive_ms(name: str, value: bytes) -> float:
     try:
         timeout_ms = float(value)
     except ValueError:
         timeout_ms = 0.0
     if not isfinite(timeout_ms) or timeout_ms <= 0:
         text = value.decode("latin-1")
-        raise InvalidRequest(f"{TIMEOUT_MS} must be a positive number of milliseconds, not {text!r}")
+        raise InvalidRequest(f"{name} must be a positive number of milliseconds, not {text!r}")
     return timeout_ms
