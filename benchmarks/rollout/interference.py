@@ -23,7 +23,7 @@ from shoal_schema.interfaces.rollout import RolloutPlan, RolloutReport
 COST = Cost(base_ms=8, per_row_ms=2, max_rows=8)
 LOAD, SHADOW = 0.8, 0.1
 WARM_UP_S = 1.0
-KILL_EVERY_S = 0.7
+KILL_EVERY_S = 1.0
 EQUAL, HUNG, FLOODING, DYING = "shadow 10 %", "shadow 10 %, hangs", "shadow 10 %, floods", "shadow 10 %, dies"
 TARGETS = tuple(Target(case, "p99_ratio", 1.01, at_least=False) for case in (EQUAL, HUNG, FLOODING, DYING)) + tuple(
     Target(case, "failed", 0, at_least=False) for case in (EQUAL, HUNG, FLOODING, DYING)
@@ -50,12 +50,12 @@ def measure(turns: Turns) -> list[Row]:
     ):
         rows = [_case(EQUAL, stable, CANDIDATE, turns)]
         for case, what in ((HUNG, HANG), (FLOODING, FLOOD), (DYING, DIE)):
-            with _hostile(ports[what], what):
-                rows.append(_case(case, stable, what, short))
+            with _hostile(ports[what], what) as killing:
+                rows.append(_case(case, stable, what, short, killing if what == DIE else None))
     return rows
 
 
-def _case(case: str, stable: Replica, candidate: str, turns: Turns) -> Row:
+def _case(case: str, stable: Replica, candidate: str, turns: Turns, killing: threading.Event | None = None) -> Row:
     plans = {False: RolloutPlan(), True: RolloutPlan(candidate, shadow=SHADOW)}
     figures = []
     for pair in range(turns.pairs):
@@ -67,11 +67,15 @@ def _case(case: str, stable: Replica, candidate: str, turns: Turns) -> Row:
             stable.send(plans[False])
             if shadows:
                 stable.find_candidate(plans[True])
+                if killing is not None:
+                    killing.set()
             begun_s, first = time.monotonic(), len(seen.samples)
             asyncio.run(open_loop(stable, arrivals_s, 1, seen))
             took[shadows] = p99_s([each for each in seen.samples[first:] if each.wanted_s >= begun_s + WARM_UP_S])
             if shadows:
                 report = stable.send(plans[True])
+                if killing is not None:
+                    killing.clear()
         figures.append(
             {
                 "p99_ratio": took[True] / took[False],
@@ -88,30 +92,29 @@ def _case(case: str, stable: Replica, candidate: str, turns: Turns) -> Row:
 
 
 @contextmanager
-def _hostile(port: int, what: str) -> Iterator[None]:
-    """Run a hostile candidate; one that dies is killed and started again and again."""
+def _hostile(port: int, what: str) -> Iterator[threading.Event]:
+    """Run a hostile candidate; while the event is set, it is killed and started again and again."""
     command = [sys.executable, "-m", "benchmarks.rollout.hostile", str(port), what]
 
     def start() -> subprocess.Popen[bytes]:
         with pinned(CANDIDATE_CORE):
             return subprocess.Popen(command)
 
-    processes, stopping = [start()], threading.Event()
+    processes, stopping, killing = [start()], threading.Event(), threading.Event()
 
     def kill() -> None:
         while not stopping.wait(KILL_EVERY_S):
-            processes[-1].kill()
-            processes[-1].wait()
-            processes.append(start())
+            if killing.is_set():
+                processes[-1].kill()
+                processes[-1].wait()
+                processes.append(start())
 
     killer = threading.Thread(target=kill)
-    if what == DIE:
-        killer.start()
+    killer.start()
     try:
-        yield
+        yield killing
     finally:
         stopping.set()
-        if what == DIE:
-            killer.join()
+        killer.join()
         processes[-1].kill()
         processes[-1].wait()
