@@ -120,6 +120,8 @@ def _canary(stable: Replica, candidate: Replica, steps: Sequence[RolloutStep]) -
         each.forget_ids()
     seen, judged = _under_load(stable, candidate, CANDIDATE, steps)
     run = Counter([*stable.ids(), *candidate.ids()])
+    for failure, count in seen.failures.items():
+        print(f"{count} times {failure}")
     served = {sample.number for sample in seen.samples}
     figures = {
         "requests": float(len(seen.samples)),

@@ -37,7 +37,7 @@ class Seen:
     samples: list[Sample] = field(default_factory=list)
     """Of requests with status 200."""
     failures: Counter[str] = field(default_factory=Counter)
-    """By status, or by the error of the connection."""
+    """By status, revision and message, or by the error of the connection."""
     wrong: list[int] = field(default_factory=list)
     """Ids of responses with another result than the row's own."""
 
@@ -62,7 +62,7 @@ class Client:
             return None
         ended_s = time.monotonic()
         if status != 200:
-            seen.failures[str(status)] += 1
+            seen.failures[f"{status} by {revision or 'no revision'}: {body.decode(errors='replace')[:200]}"] += 1
             return None
         if orjson.loads(body)["outputs"][0]["data"] != [each + 1 for each in row(number)]:
             seen.wrong.append(number)
@@ -80,7 +80,10 @@ class Client:
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
         length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
         revision = head.partition(b"x-shoal-revision: ")[2].partition(b"\r\n")[0].decode()
-        return int(head[9:12]), revision, await reader.readexactly(length)
+        body = await reader.readexactly(length)
+        if b"connection: close" in head:  # the proxy limits the age of connections
+            self.close()
+        return int(head[9:12]), revision, body
 
     def close(self) -> None:
         """Close the connection; the next request opens another one."""
