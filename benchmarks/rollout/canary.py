@@ -133,14 +133,14 @@ def _canary(stable: Replica, candidate: Replica, steps: Sequence[RolloutStep]) -
         "requests_per_s": len(seen.samples) / (seen.samples[-1].ended_s - seen.samples[0].wanted_s),
     }
     off = []
-    for change, samples in _by_step(judged.changes, seen.samples):
+    for change, samples in by_step(judged.changes, seen.samples):
         share = 100 * candidate_share(samples)
         figures[f"share_at_{change.weight}"] = share
         off.append(abs(share - change.weight))
     return {**figures, "share_off_points": max(off)}
 
 
-def _by_step(changes: Sequence[Change], samples: Sequence[Sample]) -> Iterator[tuple[Change, list[Sample]]]:
+def by_step(changes: Sequence[Change], samples: Sequence[Sample]) -> Iterator[tuple[Change, list[Sample]]]:
     """Yield each step with the requests that were sent and served in it."""
     ends_s = [change.accepted_s for change in changes[1:]] + [samples[-1].ended_s + 1]
     for change, end_s in zip(changes, ends_s, strict=True):
