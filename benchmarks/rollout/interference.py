@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from statistics import median
 
 from benchmarks.report import Row, Target, make_row
 from benchmarks.rollout.hostile import DIE, FLOOD, HANG
@@ -24,6 +25,7 @@ COST = Cost(base_ms=8, per_row_ms=2, max_rows=8)
 LOAD, SHADOW = 0.8, 0.1
 WARM_UP_S = 1.0
 KILL_EVERY_S = 1.0
+NOISE = "no candidate in both turns"
 EQUAL, HUNG, FLOODING, DYING = "shadow 10 %", "shadow 10 %, hangs", "shadow 10 %, floods", "shadow 10 %, dies"
 TARGETS = tuple(Target(case, "p99_ratio", 1.01, at_least=False) for case in (EQUAL, HUNG, FLOODING, DYING)) + tuple(
     Target(case, "failed", 0, at_least=False) for case in (EQUAL, HUNG, FLOODING, DYING)
@@ -48,7 +50,7 @@ def measure(turns: Turns) -> list[Row]:
         replica(CANDIDATE, COST, CANDIDATE_CORE) as other,
         replica(STABLE, COST, STABLE_CORE, candidates=f"{other.address},{hostile}") as stable,
     ):
-        rows = [_case(EQUAL, stable, CANDIDATE, turns)]
+        rows = [_case(NOISE, stable, "", turns), _case(EQUAL, stable, CANDIDATE, turns)]
         for case, what in ((HUNG, HANG), (FLOODING, FLOOD), (DYING, DIE)):
             with _hostile(ports[what], what) as killing:
                 rows.append(_case(case, stable, what, short, killing if what == DIE else None))
@@ -56,22 +58,24 @@ def measure(turns: Turns) -> list[Row]:
 
 
 def _case(case: str, stable: Replica, candidate: str, turns: Turns, killing: threading.Event | None = None) -> Row:
-    plans = {False: RolloutPlan(), True: RolloutPlan(candidate, shadow=SHADOW)}
+    plans = {False: RolloutPlan(), True: RolloutPlan(candidate, shadow=SHADOW if candidate else 0.0)}
     figures = []
     for pair in range(turns.pairs):
         arrivals_s = poisson(LOAD * COST.rows_per_s, WARM_UP_S + turns.seconds, pair)
         took: dict[bool, float] = {}
+        usual: dict[bool, float] = {}
         seen, report = Seen(), RolloutReport("", "")
         # The first of a pair alternates, so that a drift of the machine favors neither.
         for shadows in ((False, True), (True, False))[pair % 2]:
             stable.send(plans[False])
-            if shadows:
+            if shadows and candidate:
                 stable.find_candidate(plans[True])
                 if killing is not None:
                     killing.set()
             begun_s, first = time.monotonic(), len(seen.samples)
             asyncio.run(open_loop(stable, arrivals_s, 1, seen))
-            took[shadows] = p99_s([each for each in seen.samples[first:] if each.wanted_s >= begun_s + WARM_UP_S])
+            samples = [each for each in seen.samples[first:] if each.wanted_s >= begun_s + WARM_UP_S]
+            took[shadows], usual[shadows] = p99_s(samples), median(each.took_s for each in samples)
             if shadows:
                 report = stable.send(plans[True])
                 if killing is not None:
@@ -79,6 +83,7 @@ def _case(case: str, stable: Replica, candidate: str, turns: Turns, killing: thr
         figures.append(
             {
                 "p99_ratio": took[True] / took[False],
+                "p50_ratio": usual[True] / usual[False],
                 "p99_ms": 1000 * took[True],
                 "alone_p99_ms": 1000 * took[False],
                 "requests": float(len(seen.samples)),
