@@ -161,7 +161,7 @@ bench-operator: $(COMPILED)/.built ## Measure the time from a changed spec to it
 bench-policy: $(COMPILED)/.built ## Compare batching policies, Shoal's and others', with the offline optimum
 	$(BIN)/python -m benchmarks.policy
 
-bench-rollout: $(COMPILED)/.built ## Judge simulated candidates: rows until wrong ones are rolled back; equal ones are not
+bench-rollout: $(COMPILED)/.built ## Measure rollouts: what a candidate costs clients, a whole canary, rows until wrong ones are rolled back
 	$(BIN)/python -m benchmarks.rollout
 
 bench-scaling: $(COMPILED)/.built ## Compare autoscaling algorithms and load balancing on simulated replicas

@@ -43,19 +43,22 @@ class Outcome:
 
 
 WRONG, SLOWER, EQUAL = "wrong in 1 of 200 rows", "10 % slower above 16 rows", "equal"
+BUSY: Mapping[str, float] = {"repeated": 0.1, "suspected": 0.3}
+"""Shares of shadowed batches that a stable pod repeats at 0.8 of its capacity, while 10 % of batches are shadowed."""
 CASES: Mapping[str, Case] = {
     WRONG: Case(Candidate(wrong=0.005)),
     SLOWER: Case(Candidate(slower=1.10)),
     EQUAL: Case(Candidate()),
     "wrong in 1 of 200 rows, 200 trials": Case(Candidate(wrong=0.005), trials=200),
-    "wrong in 1 of 200 rows, a tenth repeated": Case(Candidate(wrong=0.005, repeated=0.1), trials=200),
+    "wrong in 1 of 200 rows, busy": Case(Candidate(wrong=0.005, **BUSY), trials=200),
+    "wrong in 1 of 50 rows, busy": Case(Candidate(wrong=0.02, **BUSY), trials=200),
     "10 % slower above 16 rows, 200 trials": Case(Candidate(slower=1.10), trials=200),
     "10 % slower above 16 rows, machines differ by 1 %": Case(Candidate(slower=1.10, machines=0.01), trials=200),
     "equal, machines differ by 1 %": Case(Candidate(machines=0.01), trials=500),
     "equal, 500 trials": Case(Candidate(), trials=500),
     "equal, 100,000 rows": Case(Candidate(), rows=100_000, trials=50),
     "equal, 2 % of rows random": Case(Candidate(random_rows=0.02), trials=500),
-    "equal, 2 % of rows random, a tenth repeated": Case(Candidate(random_rows=0.02, repeated=0.1), trials=500),
+    "equal, 2 % of rows random, busy": Case(Candidate(random_rows=0.02, **BUSY), trials=500),
     "equal, 1 in 500 batches fails": Case(Candidate(failing=0.002), trials=500),
 }
 TARGETS = (

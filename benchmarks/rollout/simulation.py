@@ -7,6 +7,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
+from shoal_proxy.rollout.repeats import MOST_SUSPECTED_ROWS
 from shoal_schema.interfaces.rollout import BatchTimes, OutputCounts, RolloutReport, add_batch, rows_bucket
 
 REPORTS_S = 2.0
@@ -33,6 +34,8 @@ class Candidate:
     """Share of batches that fail as a whole, on both revisions."""
     repeated: float = 1.0
     """Repeated batches per shadowed batch."""
+    suspected: float | None = None
+    """The same while noise may explain the candidate's disagreement; None: no more than otherwise."""
     machines: float = 0.0
     """Standard deviation of the logarithm of the machines' speeds, and amplitude of their drift."""
 
@@ -72,7 +75,7 @@ class Simulation:
             batches = int(REPORTS_S * _BUSY / (_BATCH_S + _ROW_S * mean))
             rows = np.clip(self._random.poisson(mean, batches), 1, MAX_ROWS)
             shadowed = rows[self._random.random(batches) < _SHADOW]
-            repeated = shadowed[self._random.random(len(shadowed)) < self.candidate.repeated]
+            repeated = shadowed[self._random.random(len(shadowed)) < self._repeated_share()]
             self._serve(rows)
             self._shadow(shadowed)
             self._repeat(repeated)
@@ -80,6 +83,14 @@ class Simulation:
             slow = self.candidate.slower
             self.own = _with_times(self.own, shadowed, self._times_s(shadowed, speeds[2], slow))
         self.now_s += REPORTS_S
+
+    def _repeated_share(self) -> float:
+        """Return the share of shadowed batches that a stable pod repeats."""
+        counts = self.stable.outputs[OUTPUT]
+        suspected = counts.disagreements and not counts.repeated_disagreements
+        if self.candidate.suspected is None or not suspected or counts.repeated_rows >= MOST_SUSPECTED_ROWS:
+            return self.candidate.repeated
+        return self.candidate.suspected
 
     def _times_s(self, rows: NDArray[Any], speed: float, slower: float) -> NDArray[Any]:
         usual = (_BATCH_S + _ROW_S * rows) * np.where(rows > 16, slower, 1.0)

@@ -66,6 +66,8 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
     "allowedBatchSizes": ([1, 32], [1, 512], [7]),
     "maxSurge": (0, 1),
     "maxUnavailable": (0, 1),
+    "maxRatio": ("0", "0.0e1", "1.1"),
+    "header": ("x-user", "Host"),
     "minReadySeconds": (0, 3600),
     "progressDeadlineSeconds": (1, 600),
     "inputs": ({"x": "request.x"}, {"x": "nowhere.x"}, {"x": "detect.boxes"}),

@@ -1,13 +1,15 @@
 """Findings against a candidate: what exceeds which tolerance, in a sentence with its figures.
 
-Each kind has a third of `FALSE_FAILURE_RATE`, which its tests share equally (Bonferroni).
+Each kind has a third of `FALSE_FAILURE_RATE`. The outputs share theirs equally (Bonferroni). The buckets of times have
+a weighted mean of e-values, which is an e-value again (Vovk and Wang 2021, "E-values: calibration, combination and
+applications").
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
-from math import exp, log
+from math import exp, inf, log
 from typing import Final
 
 from shoal_operator.rollout.sequential import (
@@ -24,10 +26,12 @@ FALSE_FAILURE_RATE: Final = 0.001
 """Probability per rollout that a candidate within the tolerances fails, however often it is judged."""
 LEAST_BATCHES: Final = 10
 """Batches of a bucket, on each side, before their times are compared."""
-_MAX_BUCKETS: Final = 32
+_USUAL_BUCKETS: Final = 11
+"""Buckets of up to 1024 rows, which batches usually have. They have most of the weight."""
+_USUAL_WEIGHT: Final = 0.9 / _USUAL_BUCKETS
+_OTHER_WEIGHT: Final = 0.1 / (32 - _USUAL_BUCKETS)
 _EVIDENCE: Final = log(3 / FALSE_FAILURE_RATE)
 """Evidence for a finding of a kind that has one test."""
-_TIMES_EVIDENCE: Final = _EVIDENCE + log(_MAX_BUCKETS)
 _LEAST_RATIO: Final = 1e-9
 
 
@@ -150,18 +154,23 @@ def find_disagreement(compare: CompareSpec, stable: RolloutReport, deterministic
 
 
 def find_slowdown(compare: CompareSpec, pairs: Sequence[BucketPair]) -> Finding | None:
-    """Return the slowest bucket, of those with times beyond `latency.maxRatio`; None without that limit."""
+    """Return the bucket with most evidence for times beyond `latency.maxRatio`; None if all have too little.
+
+    Without that limit, there is no finding.
+    """
     if compare.latency.max_ratio is None:
         return None
     limit = max(float(compare.latency.max_ratio), _LEAST_RATIO)
-    found = []
+    found: list[tuple[float, BucketPair]] = []
     for pair in pairs:
         usual, times = pair.at_equal_rows()
-        if evidence_of_slowdown(times, usual, log(limit)) >= _TIMES_EVIDENCE:
-            found.append(pair)
-    if not found:
+        is_usual = pair.stable.rows < 1 << _USUAL_BUCKETS
+        weight = _USUAL_WEIGHT if is_usual else _OTHER_WEIGHT
+        found.append((log(weight) + evidence_of_slowdown(times, usual, log(limit)), pair))
+    most, worst = max(found, key=lambda each: each[0], default=(-inf, None))
+    # The logarithm of the weighted mean; buckets without times add at least nothing.
+    if worst is None or most + log(sum(exp(evidence - most) for evidence, _ in found)) < _EVIDENCE:
         return None
-    worst = max(found, key=lambda pair: pair.ratio)
     sentence = (
         f"Batches of {_rows_range(worst.stable.rows)} take {worst.ratio:.3g} times as long on the candidate as on the"
         f" stable revision ({worst.candidate.batches:,} and {worst.stable.batches:,} batches);"

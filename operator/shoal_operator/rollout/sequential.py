@@ -18,7 +18,7 @@ _ALPHA, _BETA = 0.125, 1.0
 # Prior of the difference of a mean from its hypothesis, in standard deviations: normal with this inverse variance.
 # Slowdowns that matter are 0.2 to 1 standard deviations of a batch's time; the stable revision's mean, of more batches,
 # differs less.
-_CANDIDATE_PRECISION, _STABLE_PRECISION = 4.0, 100.0
+_CANDIDATE_PRECISION, _STABLE_PRECISION = 4.0, 300.0
 _LEAST_VARIANCE = 0.01**2
 """Smallest variance of the logarithm of a time: 1 % of it, so that a coarse clock cannot make all times equal."""
 _LEAST_BATCHES = 30

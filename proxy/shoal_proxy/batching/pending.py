@@ -77,9 +77,9 @@ class PendingRequest:
 
     __slots__ = (
         "arrived_s", "burst", "client", "deadline_s", "deliver", "dequeued_rows", "errors", "finished", "forwarded",
-        "inputs", "key", "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "returned_by_peer",
-        "revision", "rows", "shadow", "size_bytes", "soft_deadline_s", "span", "sticky", "suspect", "timing", "trace",
-        "turn_s",
+        "inputs", "key", "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "return_s",
+        "returned_by_peer", "revision", "rows", "shadow", "size_bytes", "soft_deadline_s", "span", "sticky", "suspect",
+        "timing", "trace", "turn_s",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (a dataclass would do, but mypyc does not compile what that generates)
@@ -123,6 +123,8 @@ class PendingRequest:
         self.finished = 0
         self.forwarded = False
         """Whether a peer forwarded it: it is not forwarded again."""
+        self.return_s = NEVER_S
+        """When it is rejected unless it has begun, so that the replica that forwarded it can serve it."""
         self.returned_by_peer = False
         """Whether a peer sent it back: it is not forwarded again."""
         self.suspect = False
@@ -164,6 +166,11 @@ class PendingRequest:
     def must_not_forward(self) -> bool:
         """Return whether the request must not be forwarded: it has begun, was forwarded before, or is a suspect."""
         return self.dequeued_rows > 0 or self.forwarded or self.returned_by_peer or self.suspect
+
+    @property
+    def expires_s(self) -> float:
+        """Return when the scheduler decides about it, if it has no outcome until then."""
+        return min(self.deadline_s, self.return_s)
 
     @property
     def remaining_rows(self) -> int:
@@ -258,7 +265,7 @@ class Deadlines:
     def add(self, pending: PendingRequest) -> None:
         """Track ``pending`` until it is resolved."""
         self._serial += 1
-        heapq.heappush(self._heap, (pending.deadline_s, self._serial, pending))
+        heapq.heappush(self._heap, (pending.expires_s, self._serial, pending))
         # Most requests are answered long before their deadline. Drop those, or the heap would hold minutes of traffic.
         if len(self._heap) > self._compact_at:
             self._heap = [entry for entry in self._heap if not entry[2].resolved]
@@ -267,15 +274,19 @@ class Deadlines:
 
     @property
     def next_s(self) -> float:
-        """Return the earliest deadline of an unresolved request; `NEVER_S` where there is none."""
+        """Return the earliest `expires_s` of an unresolved request; `NEVER_S` where there is none."""
         heap = self._heap
         # Resolved requests are dropped when they reach the top.
         while heap and heap[0][2].resolved:
             heapq.heappop(heap)
         return heap[0][0] if heap else NEVER_S
 
+    def forwarded(self) -> list[PendingRequest]:
+        """Return the unresolved requests that another replica forwarded."""
+        return [pending for _, _, pending in self._heap if pending.forwarded and not pending.resolved]
+
     def expired(self, now_s: float) -> list[PendingRequest]:
-        """Return the unresolved requests past their deadline, and stop tracking them."""
+        """Return the unresolved requests past their time, and stop tracking them."""
         due: list[PendingRequest] = []
         while self.next_s <= now_s:
             due.append(heapq.heappop(self._heap)[2])

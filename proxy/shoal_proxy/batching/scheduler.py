@@ -496,14 +496,44 @@ class Scheduler:
         return deliveries
 
     def expire(self, now_s: float) -> list[Delivery]:
-        """Resolve the requests past their deadline, and return their outcomes."""
+        """Resolve the requests past their deadline, and return their outcomes.
+
+        A forwarded request that is to be returned is rejected earlier, unless it has begun.
+        """
         deliveries: list[Delivery] = []
         for pending in self._deadlines.expired(now_s):
             runs = self._coalescing.executed_for(pending) if self._coalescing else pending
             pending.may_have_run = runs.may_have_run or runs.dequeued_rows > 0
+            if now_s < pending.deadline_s:
+                if pending.may_have_run:
+                    pending.return_s = NEVER_S
+                    self._deadlines.add(pending)
+                else:
+                    deliveries.append(pending.resolve(self._overloaded(RejectionReason.LATE, pending.rows)))
+                    self._leave(pending)
+                continue
             self._keep_charged(pending)
             waited = "while the model ran" if pending.may_have_run else "in the queue"
             deliveries.append(pending.resolve(DeadlineExceeded(f"the deadline passed {waited}")))
+            self._leave(pending)
+        return deliveries
+
+    def reject_forwarded(self, error: ProxyError) -> list[Delivery]:
+        """Resolve the forwarded requests that wait, with ``error``: the replicas that sent them can serve them.
+
+        Requests of which any row is at the runtime are excluded.
+        """
+        at_runtime = {part.pending for running in self._unsettled for part in running.batch.slices}
+        deliveries: list[Delivery] = []
+        for pending in self._deadlines.forwarded():
+            runs = self._coalescing.executed_for(pending) if self._coalescing else pending
+            if runs in at_runtime:
+                continue
+            # Rows of a batch that the runtime never ran wait again, as a piece.
+            again = sum([part.rows for piece in self._pieces for part in piece.slices if part.pending is runs])
+            pending.may_have_run = runs.may_have_run or runs.dequeued_rows > again
+            self._keep_charged(pending)
+            deliveries.append(pending.resolve(error))
             self._leave(pending)
         return deliveries
 

@@ -152,7 +152,11 @@ class Dispatcher:
     def _unavailable(self) -> ProxyError:
         if self.phase not in ACCEPTS:
             return Draining("this replica is draining. Retry the request")
-        return RuntimeUnavailable(f"the model is not ready: {self._link.reason}")
+        return RuntimeUnavailable(self._unready)
+
+    @property
+    def _unready(self) -> str:
+        return f"the model is not ready: {self._link.reason}"
 
     def submit(self, pending: PendingRequest) -> None:
         """Queue or forward a request; deliver its outcome exactly once.
@@ -214,7 +218,7 @@ class Dispatcher:
                 self.scheduler.traffic.count_rejected(rejection.reason, pending.rows)
             raise rejection
         # One timer serves all deadlines, set to the earliest.
-        if pending.deadline_s < self._deadline_s:
+        if pending.expires_s < self._deadline_s:
             self._arm_deadline()
         self._send_soon()
 
@@ -486,6 +490,8 @@ class Dispatcher:
             assert self._candidates is not None
             self._candidates.requests_ended(failure.deliveries)
         self._deliver(failure.deliveries)
+        if failure.pieces and not self._link.ready:
+            self._return_forwarded()
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> None:
         for pending, outcome in deliveries:
@@ -520,7 +526,13 @@ class Dispatcher:
             self.scheduler.set_model(most_rows, signature.allowed_batch_sizes, signature.measured)
             # Row checks start anew with each model.
             self.scheduler.verify(signature)
+        if not self._link.ready:
+            self._return_forwarded()
         self._send_soon()
+
+    def _return_forwarded(self) -> None:
+        """Reject the requests of other replicas that wait here without a runtime: those can serve them."""
+        self._deliver(self.scheduler.reject_forwarded(RuntimeUnavailable(self._unready)))
 
     def _arm_deadline(self) -> None:
         if self._deadline_timer is not None:

@@ -16,7 +16,7 @@ from shoal_proxy.batching.batch import Rows, check_rows, make_batch
 from shoal_proxy.batching.pending import Outcome, PendingRequest, RequestResult, RequestSlice
 from shoal_proxy.codecs.upstream import decode_failure, decode_result, decode_rows_failed, encode_batch
 from shoal_proxy.dispatch.replicas import REPORTS_LOAD, RemoteReplicas, ReplicaLink
-from shoal_proxy.dispatch.runtime_connection import RuntimeResponse
+from shoal_proxy.dispatch.runtime_connection import ANY_BYTES, RuntimeResponse
 from shoal_proxy.errors import ModelFailed, NotExecuted, ProxyError
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.settings import Settings
@@ -63,8 +63,8 @@ class RemoteCall(NamedTuple):
     """Further headers."""
     merged: Mapping[str, Rows] | None = None
     """Inputs of a merged batch, instead of the request's own."""
-    most_bytes: int = 1 << 62
-    """A larger body of a response is discarded."""
+    most_bytes: int = ANY_BYTES
+    """A larger body of a response is rejected as soon as its size is known."""
 
 
 def is_forwardable(pending: PendingRequest, signature: ModelSignature) -> bool:
@@ -141,10 +141,11 @@ class RemoteRequests:
             # The replica must finish early enough for the response to travel back.
             left_s = deadline_s - time.monotonic() - link.peer.travel_s
             headers = client_headers(pending, max(MIN_LEFT_S, left_s), self._fair_share_header)
-            response = await link.upstream.infer(*body, list({**headers, **call.extra}.items()), deadline_s)
+            response = await link.upstream.infer(
+                *body, [*{**headers, **call.extra}.items()], deadline_s, call.most_bytes
+            )
             self._replicas.note_load(link, response)
-            too_large = len(response.body) > call.most_bytes
-            outcome = _broken(None, pending) if too_large else _decoded(response, pending, mark, call.signature)
+            outcome = _decoded(response, pending, mark, call.signature)
             if outcome.end is ForwardingOutcome.BROKEN:
                 link.upstream.drop_idle()  # the next response on them may be that of this request
             return outcome

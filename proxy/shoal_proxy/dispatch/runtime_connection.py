@@ -19,6 +19,7 @@ from shoal_schema.wire.timeouts import DeadlineTimer
 _NEVER_S: Final = float("inf")
 MAX_HEAD_BYTES: Final = 1 << 16
 """Limit on a response without its body, for an untrusted server: head, interim responses (1xx), trailers."""
+ANY_BYTES: Final = 1 << 62
 _A_BYTES_FRAME: Final = 8
 """Framing bytes per byte of a body, in the smallest chunks possible."""
 LOST: Final = "the connection to the runtime was lost"
@@ -67,6 +68,8 @@ class RuntimeConnection(asyncio.BufferedProtocol):
         self._memory = memory
         self._received_bytes = 0
         self._parsed_bytes = 0
+        self._most_bytes = ANY_BYTES
+        """Limit of the present response's body, for an untrusted server."""
         self._response: asyncio.Future[RuntimeResponse] | None = None
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
@@ -92,9 +95,13 @@ class RuntimeConnection(asyncio.BufferedProtocol):
         return self._transport is not None and not self._transport.is_closing() and self._response is None
 
     async def exchange(
-        self, head: bytes, parts: Sequence[bytes | memoryview] = (), deadline_s: float = _NEVER_S
+        self,
+        head: bytes,
+        parts: Sequence[bytes | memoryview] = (),
+        deadline_s: float = _NEVER_S,
+        most_bytes: int = ANY_BYTES,
     ) -> RuntimeResponse:
-        """Send a request and return the response.
+        """Send a request and return the response, from an untrusted server with a body of at most ``most_bytes``.
 
         Cancellation closes the connection, as a late response could be mistaken for the next one.
 
@@ -108,7 +115,7 @@ class RuntimeConnection(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             raise NotExecuted(LOST)
         self._response = asyncio.get_running_loop().create_future()
-        self._deadline_s, self._parsed_bytes = deadline_s, 0
+        self._deadline_s, self._parsed_bytes, self._most_bytes = deadline_s, 0, most_bytes
         if deadline_s < _NEVER_S:
             self._timer.check_by(deadline_s, time.monotonic())
         # One call, so that small parts are sent together.
@@ -207,8 +214,8 @@ class RuntimeConnection(asyncio.BufferedProtocol):
         self._status = self._parser.get_status_code()
         self._keep = self._parser.should_keep_alive()
         size_bytes = int(self._headers.get(b"content-length", 0))
-        if self._memory is not None and size_bytes > self._memory.most_bytes:
-            self._refuse(self._memory.rejection(size_bytes))
+        if self._memory is not None and size_bytes > min(self._memory.most_bytes, self._most_bytes):
+            self._refuse(self._rejection(self._memory, size_bytes))
         elif size_bytes > LARGE_BYTES:
             # A trusted server sends all that it announces, so the whole body is allocated.
             self._body = Body(size_bytes, None if self._memory is None else LARGE_BYTES)
@@ -228,10 +235,15 @@ class RuntimeConnection(asyncio.BufferedProtocol):
             return True
         self._received_bytes += size_bytes
         memory.used_bytes += size_bytes
-        if memory.used_bytes <= memory.most_bytes:
+        if memory.used_bytes <= memory.most_bytes and self._received_bytes <= self._most_bytes:
             return True
-        self._refuse(memory.rejection(self._received_bytes))
+        self._refuse(self._rejection(memory, self._received_bytes))
         return False
+
+    def _rejection(self, memory: ResponseMemory, size_bytes: int) -> ProxyError:
+        if size_bytes > self._most_bytes:
+            return ModelFailed(f"the response is over the limit of {self._most_bytes} bytes for its request")
+        return memory.rejection(size_bytes)
 
     def _forget(self) -> None:
         """Drop the received part of a response, and release its memory."""

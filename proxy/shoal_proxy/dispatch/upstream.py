@@ -16,7 +16,7 @@ import orjson
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.certificate import Certificate
 from shoal_proxy.codecs.upstream import decode_failure
-from shoal_proxy.dispatch.runtime_connection import ResponseMemory, RuntimeConnection, RuntimeResponse
+from shoal_proxy.dispatch.runtime_connection import ANY_BYTES, ResponseMemory, RuntimeConnection, RuntimeResponse
 from shoal_proxy.errors import NotExecuted, RuntimeUnavailable, UnknownHost
 from shoal_proxy.model.overrides import NO_BUCKETS, PadBuckets, with_pad_buckets
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
@@ -92,8 +92,11 @@ class Upstream:
         tensors: Sequence[bytes | memoryview],
         extra: Sequence[tuple[bytes, bytes]],
         deadline_s: float,
+        most_bytes: int = ANY_BYTES,
     ) -> RuntimeResponse:
         """Send one batch, a JSON ``header`` and binary ``tensors``; return the undecoded response.
+
+        With a memory limit of responses, a body of more than ``most_bytes`` is rejected before it has arrived.
 
         Raises:
             TimeoutError: there was no response by ``deadline_s`` (monotonic seconds).
@@ -105,7 +108,7 @@ class Upstream:
         for name, value in extra:
             lines.append(b"%b: %b\r\n" % (name, value))
         lines.append(b"\r\n")
-        return await self._exchange(b"".join(lines), [header, *tensors], deadline_s)
+        return await self._exchange(b"".join(lines), [header, *tensors], deadline_s, most_bytes)
 
     async def ready_reason(self) -> str:
         """Return why the model is not ready; empty if the model is ready."""
@@ -196,7 +199,9 @@ class Upstream:
         lines = b"".join([b"%b: %b\r\n" % header for header in extra])
         return await self._exchange(b"GET %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (path, self._host, lines), [], NEVER_S)
 
-    async def _exchange(self, head: bytes, parts: Sequence[bytes | memoryview], deadline_s: float) -> RuntimeResponse:
+    async def _exchange(
+        self, head: bytes, parts: Sequence[bytes | memoryview], deadline_s: float, most_bytes: int = ANY_BYTES
+    ) -> RuntimeResponse:
         # The connection used last is taken first, so that superfluous ones age and are closed.
         now_s = time.monotonic()
         while self._idle and now_s - self._idle[0].idle_since_s > IDLE_LIMIT_S:
@@ -215,7 +220,7 @@ class Upstream:
                 if left_s <= self._connect_s:
                     raise
                 raise NotExecuted(f"no connection to {self._address} within {self._connect_s:g} s") from None
-        response = await connection.exchange(head, parts, deadline_s)
+        response = await connection.exchange(head, parts, deadline_s, most_bytes)
         if connection.usable and not self._closed:
             connection.idle_since_s = time.monotonic()
             self._idle.append(connection)

@@ -62,6 +62,8 @@ class QueueParameters:
         forwarded_headers: headers to forward to the runtime.
         trace: trace headers.
         forwarded: whether a peer sent the request.
+        return_before_s: time before its deadline at which a forwarded request is returned unless it has begun; 0 for
+            never.
         load_format: format of the load report in the response; 0 for no report.
         shadow: whether the request is a batch that runs here for comparison only.
         sticky: the value that assigns the client to a revision.
@@ -69,7 +71,8 @@ class QueueParameters:
     """
 
     __slots__ = (
-        "forwarded", "forwarded_headers", "is_async", "lane", "load_format", "shadow", "sticky", "timeout_s", "trace",
+        "forwarded", "forwarded_headers", "is_async", "lane", "load_format", "return_before_s", "shadow", "sticky",
+        "timeout_s", "trace",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (each with its name)
@@ -80,6 +83,7 @@ class QueueParameters:
         trace: Mapping[str, str] | None,
         *,
         forwarded: bool = False,
+        return_before_s: float = 0.0,
         load_format: int = 0,
         shadow: bool = False,
         sticky: bytes = b"",
@@ -90,6 +94,7 @@ class QueueParameters:
         self.forwarded_headers = forwarded_headers
         self.trace = trace
         self.forwarded = forwarded
+        self.return_before_s = return_before_s
         self.load_format = load_format
         self.shadow = shadow
         self.sticky = sticky

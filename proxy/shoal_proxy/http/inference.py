@@ -467,6 +467,8 @@ class Inference:
         )
         if parameters.forwarded:
             pending.forwarded = True
+            if parameters.return_before_s:
+                pending.return_s = pending.deadline_s - parameters.return_before_s
         if parameters.shadow:
             pending.shadow = pending.forwarded = True
         if parameters.sticky:

@@ -18,6 +18,7 @@ from shoal_schema.interfaces.headers import (
     PRIORITY,
     REQUEST_ID,
     RESPOND_ASYNC,
+    RETURN_MS,
     SHADOW,
     TIMEOUT_MS,
     TRACEPARENT,
@@ -32,15 +33,15 @@ _MAX_TRACE_BYTES = 1024
 _TRACED = tuple([(name.encode(), name) for name in (REQUEST_ID, TRACEPARENT, TRACESTATE)])
 _TIMEOUT_MS, _PRIORITY, _CONTENT_ENCODING = TIMEOUT_MS.encode(), PRIORITY.encode(), b"content-encoding"
 _FORWARDED, _LOAD_FORMAT, _SHADOW = FORWARDED.encode(), LOAD_FORMAT.encode(), SHADOW.encode()
-_PREFER, _RESPOND_ASYNC = PREFER.encode(), RESPOND_ASYNC.encode()
+_PREFER, _RESPOND_ASYNC, _RETURN_MS = PREFER.encode(), RESPOND_ASYNC.encode(), RETURN_MS.encode()
 _NAMES: Final = (
     *[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _PRIORITY, _FORWARDED, _LOAD_FORMAT, _SHADOW,
-    _PREFER,
+    _PREFER, _RETURN_MS,
 )  # fmt: skip
 """Headers that affect `QueueParameters`, beside those in the settings."""
 
 _OF_BODY: Final = frozenset({b"content-type", HEADER_LENGTH.encode()})
-_OF_RESPONSE: Final = frozenset({_PREFER, _TIMEOUT_MS, _LOAD_FORMAT, _FORWARDED})
+_OF_RESPONSE: Final = frozenset({_PREFER, _TIMEOUT_MS, _LOAD_FORMAT, _FORWARDED, _RETURN_MS})
 """Headers that concern the first response to an asynchronous request only."""
 
 
@@ -84,7 +85,7 @@ class ParameterReader:
         if encoding is not None and encoding.lower() not in (b"", b"identity"):
             text, known = encoding.decode("latin-1"), CODINGS.decode()
             raise UnsupportedCoding(f"Content-Encoding {text!r} is not supported; expected one of {known}, or none")
-        given = headers.get(_TIMEOUT_MS)
+        given, return_ms = headers.get(_TIMEOUT_MS), headers.get(_RETURN_MS)
         names = self._forwarded_headers
         forwarded_headers = tuple([(name, headers[name]) for name in names if name in headers]) if names else ()
         shadow = _SHADOW in headers
@@ -99,7 +100,7 @@ class ParameterReader:
                     trace = {}
                 trace[text] = value.decode("latin-1")
         is_async = self._is_async(head.route, headers.get(_PREFER))
-        timeout_s = 0.0 if given is None else _positive_ms(given) / 1000
+        timeout_s = 0.0 if given is None else _positive_ms(TIMEOUT_MS, given) / 1000
         return QueueParameters(
             # `asynchronous.timeoutSeconds` limits the time of asynchronous requests.
             timeout_s if is_async or not timeout_s else limited_timeout_s(1000 * timeout_s),
@@ -107,6 +108,7 @@ class ParameterReader:
             forwarded_headers,
             trace,
             forwarded=_FORWARDED in headers,
+            return_before_s=0.0 if return_ms is None else limited_timeout_s(_positive_ms(RETURN_MS, return_ms)),
             load_format=requested_format(headers.get(_LOAD_FORMAT)),
             shadow=shadow,
             sticky=headers.get(self.sticky_header, b"") if self.sticky_header else b"",
@@ -147,12 +149,12 @@ def limited_timeout_s(timeout_ms: float) -> float:
     return min(max(timeout_ms / 1000, _MIN_TIMEOUT_S), _MAX_TIMEOUT_S)
 
 
-def _positive_ms(value: bytes) -> float:
+def _positive_ms(name: str, value: bytes) -> float:
     try:
         timeout_ms = float(value)
     except ValueError:
         timeout_ms = 0.0
     if not isfinite(timeout_ms) or timeout_ms <= 0:
         text = value.decode("latin-1")
-        raise InvalidRequest(f"{TIMEOUT_MS} must be a positive number of milliseconds, not {text!r}")
+        raise InvalidRequest(f"{name} must be a positive number of milliseconds, not {text!r}")
     return timeout_ms

@@ -10,8 +10,16 @@ from functools import partial
 from typing import Final
 
 from shoal_proxy.balance.peers import ForwardingOutcome
+from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.pending import PendingRequest, RequestResult
-from shoal_proxy.dispatch.remote_requests import MIN_LEFT_S, RemoteCall, RemoteOutcome, RemoteRequests, is_forwardable
+from shoal_proxy.dispatch.remote_requests import (
+    MIN_LEFT_S,
+    NO_HEADERS,
+    RemoteCall,
+    RemoteOutcome,
+    RemoteRequests,
+    is_forwardable,
+)
 from shoal_proxy.dispatch.replicas import ReplicaLink
 from shoal_proxy.errors import DeadlineExceeded, Draining, ModelFailed, ProxyError, RuntimeLost
 from shoal_proxy.model.signature import ModelSignature
@@ -19,10 +27,17 @@ from shoal_proxy.rollout.candidates import CandidatePods
 from shoal_proxy.rollout.counts import RolloutCounts, failed_rows
 from shoal_proxy.rollout.share import ExactShare, is_in_share
 from shoal_proxy.settings import Settings
+from shoal_schema.interfaces.headers import RETURN_MS
 from shoal_schema.interfaces.rollout import RolloutPlan
 
 _IDEMPOTENT_SHARE: Final = 0.5
 """Share of its time that an idempotent request may wait for the candidate: the rest is enough to run it here."""
+_RESERVE_SHARE: Final = 0.5
+_RESERVE_WAITS: Final = 2.0
+_RESERVE_S: Final = 0.01
+"""A request that has not begun at the candidate returns before its deadline: by so many times the wait expected here
+and `_RESERVE_S`, at most a share of its time."""
+_RETURN_MS: Final = RETURN_MS.encode()
 INVALID_ROWS: Final = frozenset({400, 404, 413, 415, 501})
 """Statuses with which a candidate rejects rows that this revision accepts: a failure, and not overload."""
 
@@ -30,7 +45,8 @@ INVALID_ROWS: Final = frozenset({400, 404, 413, 415, 501})
 class CanaryTraffic:
     """Forwards requests of clients to the candidate, and delivers their outcomes."""
 
-    def __init__(self, settings: Settings, pods: CandidatePods) -> None:
+    def __init__(self, settings: Settings, pods: CandidatePods, batcher: Batcher) -> None:
+        self._batcher = batcher
         self.requests = RemoteRequests(settings, pods.replicas)
         self._pods = pods
         self._idempotent = settings.batching.idempotent
@@ -59,12 +75,16 @@ class CanaryTraffic:
             counts.returned_requests += 1
             return False
         pending.queued_s = now_s - pending.arrived_s
-        share = _IDEMPOTENT_SHARE if self._idempotent else 1.0
-        deadline_s = now_s + share * (pending.deadline_s - now_s)
+        left_s = pending.deadline_s - now_s
+        deadline_s = now_s + (_IDEMPOTENT_SHARE if self._idempotent else 1.0) * left_s
+        extra = NO_HEADERS
+        if not self._idempotent:
+            wait_s = self._batcher.expected_wait_s(pending.key, now_s) + pending.rows * self._batcher.row_s(pending.key)
+            extra = {_RETURN_MS: b"%.3f" % (1000 * reserve_s(left_s, wait_s))}
         number = self._pods.begin(link, now_s)
         ended = partial(self._ended, link, pending, plan.candidate.encode(), counts, number)
         try:
-            self.requests.send(RemoteCall(link, pending, candidate, deadline_s, ended))
+            self.requests.send(RemoteCall(link, pending, candidate, deadline_s, ended, extra))
         except Exception:  # it cannot be encoded for the candidate's signature
             self._pods.end(link, number)
             counts.returned_requests += 1
@@ -86,7 +106,7 @@ class CanaryTraffic:
         if end is ForwardingOutcome.CANCELLED and not pending.may_have_run:
             self.on_ended()  # its client has disconnected
             return
-        outcome = ended.outcome or _error(end)
+        outcome = ended.outcome or _error(end, ended.status)
         may_have_run = ended.outcome is not None or pending.may_have_run
         if may_have_run:
             counts.record_candidate(pending.rows, outcome)
@@ -106,10 +126,25 @@ class CanaryTraffic:
         self.on_ended()
 
 
-def _error(end: ForwardingOutcome) -> ProxyError:
-    """Return the client's error for a request that the candidate may have run, without a usable response."""
+def reserve_s(left_s: float, wait_s: float) -> float:
+    """Return how long before its deadline a request that has not begun at the candidate returns.
+
+    Args:
+        left_s: time until its deadline.
+        wait_s: time that it would take here.
+    """
+    return min(_RESERVE_SHARE * left_s, _RESERVE_WAITS * wait_s + _RESERVE_S)
+
+
+def _error(end: ForwardingOutcome, status: int) -> ProxyError:
+    """Return the client's error for a request that the candidate may have run, without a usable response.
+
+    ``status`` is that of the candidate's response; 0 without one.
+    """
     error: ProxyError
-    if end is ForwardingOutcome.LATE:
+    if status == RuntimeLost.status:
+        error = RuntimeLost("the candidate's runtime, or its pod, stopped before the result was ready")
+    elif end is ForwardingOutcome.LATE:
         error = DeadlineExceeded("the candidate did not respond before the deadline")
     elif end is ForwardingOutcome.BROKEN:
         error = ModelFailed("the candidate's response is invalid")

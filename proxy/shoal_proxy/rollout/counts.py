@@ -141,6 +141,16 @@ class RolloutCounts:
                 change = difference.change[:_MAX_CHANGE]
                 compared.change = change if self._spend(0, change) else change[:1]
 
+    def needs_repeats(self, most_rows: int) -> bool:
+        """Return whether noise that was not observed yet may explain the disagreement of an output.
+
+        ``most_rows``: repeated rows without disagreement after which it cannot.
+        """
+        return any(
+            each.disagreements.rows and not each.repeated_disagreements.rows and each.repeated_rows.rows < most_rows
+            for each in self._outputs.values()
+        )
+
     def _spend(self, size_bytes: int, text: str) -> bool:
         """Reserve bytes of the report for a text and ``size_bytes`` more; return whether there is room."""
         size_bytes += len(msgspec.json.encode(text))

@@ -38,7 +38,7 @@ class Rollout:
         self._dispatcher = dispatcher
         self._link = link
         self._pods = CandidatePods(settings, link, dispatcher.scheduler.batcher, dispatcher.instance, certificate)
-        self._canary = CanaryTraffic(settings, self._pods)
+        self._canary = CanaryTraffic(settings, self._pods, dispatcher.scheduler.batcher)
         self._shadow = ShadowTraffic(settings, self._pods, dispatcher)
         self._counts = RolloutCounts()
         self._plan = NO_PLAN

@@ -27,7 +27,7 @@ from shoal_proxy.rollout.canary import INVALID_ROWS
 from shoal_proxy.rollout.candidates import CandidatePods
 from shoal_proxy.rollout.comparison import BatchComparison, ComparedOutput, OutputLengths
 from shoal_proxy.rollout.counts import RolloutCounts
-from shoal_proxy.rollout.repeats import POLL_S, RepeatSchedule
+from shoal_proxy.rollout.repeats import MOST_SUSPECTED_ROWS, POLL_S, RepeatSchedule
 from shoal_proxy.rollout.share import ExactShare
 from shoal_proxy.settings import Settings
 from shoal_schema.interfaces.headers import LOWEST_PRIORITY, SHADOW
@@ -212,7 +212,13 @@ class ShadowTraffic:
                 scheduler, now_s = self._dispatcher.scheduler, time.monotonic()
                 if not self._dispatcher.comparing or self._dispatcher.phase is not ProxyPhase.SERVING:
                     self._waiting = None
-                elif self._repeats.is_due(scheduler, completed.batch.key, completed.batch.rows, now_s):
+                elif self._repeats.is_due(
+                    scheduler,
+                    completed.batch.key,
+                    completed.batch.rows,
+                    now_s,
+                    suspected=completed.counts.needs_repeats(MOST_SUSPECTED_ROWS),
+                ):
                     self._waiting = None
                     await self._run_again(completed, self._repeats)
                 else:

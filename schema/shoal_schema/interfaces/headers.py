@@ -36,6 +36,9 @@ FORWARDED: Final = "x-shoal-forwarded"
 """Marks a request forwarded by a peer, which is never forwarded again."""
 SHADOW: Final = "x-shoal-shadow"
 """Marks a batch that a candidate runs for comparison only."""
+RETURN_MS: Final = "x-shoal-return-ms"
+"""Time before the deadline of a forwarded request at which it is rejected unless it has begun, in milliseconds. The
+replica that forwarded it serves it then."""
 REVISION: Final = "x-shoal-revision"
 """Revision of the pods that served a request, on responses while a service has a candidate."""
 # Load reports.

@@ -13,12 +13,14 @@ from shoal_schema.fields.rules import (
     Every,
     Given,
     In,
+    Matches,
     Not,
     Rule,
     any_of,
     requires_value,
     some_of,
 )
+from shoal_schema.interfaces.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
 from shoal_schema.interfaces.stay import MAX_S as MAX_STAY_S
 from shoal_schema.resource import GROUP
 from shoal_schema.resource.passthrough import HEADER_NAME
@@ -150,6 +152,14 @@ class OutputToleranceSpec(SettingsSection, frozen=True):
 class LatencyToleranceSpec(SettingsSection, frozen=True):
     """Tolerated execution times of the candidate."""
 
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            any_of(Not(Given("maxRatio")), Matches("maxRatio", "^[0.]*[1-9]")),
+            "maxRatio must be more than 0: no candidate takes no time",
+            "maxRatio",
+        ),
+    )
+
     max_ratio: (
         Annotated[
             str,
@@ -202,6 +212,14 @@ class CompareSpec(SettingsSection, frozen=True):
 
 class StickySpec(SettingsSection, frozen=True, kw_only=True):
     """Assignment of clients to revisions."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            Not(Matches("header", OWN_HEADERS_PATTERN)),
+            f"header must not name a header that the connection sets: {', '.join(sorted(OWN_HEADERS))}",
+            "header",
+        ),
+    )
 
     header: Annotated[
         str,
@@ -271,6 +289,7 @@ class RolloutSpec(SettingsSection, frozen=True):
     steps: Annotated[
         tuple[RolloutStep, ...],
         Meta(
+            min_length=1,
             max_length=MAX_STEPS,
             description="Steps of `Shadow` and `Canary`, in order. After the last one, the candidate becomes stable."
             " Default of `Shadow`: 10 % of batches for 10,000 rows; of `Canary`: shadow 10 for 2,000 rows, then weights"

@@ -8,7 +8,7 @@ from shoal_proxy.batching.pending import PLAIN_KEY, PendingRequest
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.scheduler import Scheduler, SchedulerStep
-from shoal_proxy.errors import Overloaded
+from shoal_proxy.errors import NotExecuted, Overloaded, RuntimeLost, RuntimeUnavailable
 from shoal_schema.interfaces.metrics import RejectionReason
 from tests.proxy.signatures import request
 
@@ -103,3 +103,68 @@ def test_a_request_that_is_late_when_a_batch_forms_is_kept_only_for_forwarding(f
     ((refused, error),) = scheduler.reject(waiting[2], step.error)
     assert (refused, error) == (waiting[2], step.error)
     assert scheduler.traffic.refused_rows == {RejectionReason.LATE: 3}
+
+
+def guests(scheduler: Scheduler, count: int) -> list[PendingRequest]:
+    """Admit forwarded requests that return a second before their deadline."""
+    rows = [row(0.0, guest=True, value=value) for value in range(2, 2 + count)]
+    for each in rows:
+        each.deadline_s, each.return_s = 10.0, 9.0
+        assert scheduler.admit(each, 0.0) is None
+    return rows
+
+
+@pytest.mark.parametrize("coalesce", [False, True])
+def test_a_forwarded_request_that_has_not_begun_returns_before_its_deadline(*, coalesce: bool) -> None:
+    scheduler = make_scheduler(coalesce=coalesce)
+    busy(scheduler, 0)
+    (waiting,) = guests(scheduler, 1)
+    assert scheduler.next_deadline_s == 9.0
+
+    ((pending, outcome),) = scheduler.expire(9.0)
+
+    assert pending is waiting
+    assert isinstance(outcome, Overloaded)
+    assert not pending.may_have_run
+    assert scheduler.queue.requests == 0
+
+
+def test_a_forwarded_request_that_has_begun_keeps_its_deadline() -> None:
+    scheduler = make_scheduler()
+    (begun,) = guests(scheduler, 1)
+    assert isinstance(scheduler.next_batch(0.0), SchedulerStep)
+
+    assert scheduler.expire(9.0) == []
+
+    assert scheduler.next_deadline_s == 10.0
+    assert [pending for pending, _ in scheduler.expire(10.0)] == [begun]
+
+
+@pytest.mark.parametrize("coalesce", [False, True])
+def test_without_a_runtime_forwarded_requests_return_and_others_wait(*, coalesce: bool) -> None:
+    scheduler = make_scheduler(coalesce=coalesce)
+    busy(scheduler, 1)
+    waiting = guests(scheduler, 2)
+
+    deliveries = scheduler.reject_forwarded(RuntimeUnavailable("gone"))
+
+    assert [pending for pending, _ in deliveries] == waiting
+    assert not any(pending.may_have_run for pending in waiting)
+    assert scheduler.queue.requests == 1
+
+
+@pytest.mark.parametrize(("error", "may_have_run"), [(NotExecuted("away"), False), (RuntimeLost("gone"), True)])
+def test_a_forwarded_request_that_would_be_retried_returns(*, error: RuntimeUnavailable, may_have_run: bool) -> None:
+    scheduler = Scheduler(Batcher(QueueLimits(64, 10**9), BatchLimits(8)), idempotent=True)
+    (begun,) = guests(scheduler, 1)
+    step = scheduler.next_batch(0.0)
+    assert isinstance(step, SchedulerStep)
+    assert step.running is not None
+    assert scheduler.reject_forwarded(error) == []  # it is at the runtime
+    scheduler.record_finished(step.running, 1.0)
+    assert scheduler.fail_batch(step.running, error, 1.0).pieces == 1
+
+    assert [pending for pending, _ in scheduler.reject_forwarded(error)] == [begun]
+
+    assert begun.may_have_run is may_have_run
+    assert scheduler.settled

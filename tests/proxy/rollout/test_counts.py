@@ -91,3 +91,18 @@ def test_a_report_is_bounded_whatever_the_model_returns() -> None:
     encoded = msgspec.json.encode(counts.report("a", "b", input_change="x" * 1024, output_change="x" * 1024))
     assert len(encoded) <= MAX_BYTES
     assert msgspec.json.decode(encoded, type=RolloutReport).outputs
+
+
+def test_repeats_are_needed_until_noise_was_observed_or_is_excluded() -> None:
+    counts = RolloutCounts()
+    counts.record_differences({"y": OutputDifference(8)})
+    assert not counts.needs_repeats(10)
+    counts.record_differences({"y": OutputDifference(8, 1)})
+    assert counts.needs_repeats(10)
+    counts.record_differences({"y": OutputDifference(8)}, repeated=True)
+    assert counts.needs_repeats(10)
+    counts.record_differences({"y": OutputDifference(8)}, repeated=True)
+    assert not counts.needs_repeats(10)
+    counts.record_differences({"z": OutputDifference(8, 1)})
+    counts.record_differences({"z": OutputDifference(8, 1)}, repeated=True)
+    assert not counts.needs_repeats(10)

@@ -3,7 +3,8 @@
 import numpy as np
 
 from shoal_proxy.batching.pending import PLAIN_KEY
-from shoal_proxy.rollout.repeats import OVERDUE_S, POLL_S, RepeatSchedule
+from shoal_proxy.batching.row_checks.suspicion import RowCheckBudget
+from shoal_proxy.rollout.repeats import OVERDUE_S, POLL_S, SUSPECTED_SHARE, RepeatSchedule
 from tests.proxy.replicas import Replica
 from tests.proxy.signatures import request
 
@@ -49,3 +50,26 @@ def test_a_batch_does_not_make_a_request_late() -> None:
     soon.soft_deadline_s = now_s + 0.0025
     assert replica.scheduler.admit(soon, now_s) is None
     assert not schedule.is_due(replica.scheduler, PLAIN_KEY, 8, now_s)
+
+
+def test_a_suspected_candidate_gets_a_share_of_the_device_at_any_load() -> None:
+    usual, suspected = RowCheckBudget(), RowCheckBudget()
+    for now_s in range(20):
+        usual.earn(1.0, float(now_s))
+        suspected.earn(1.0, float(now_s), SUSPECTED_SHARE)
+        if suspected.wait_s(1.0) == 0:
+            suspected.spend(0.05)
+    assert usual.left_s == 0
+    assert 19 * SUSPECTED_SHARE - 0.1 <= suspected.spent_s <= 19 * SUSPECTED_SHARE + 0.05
+
+
+def test_under_suspicion_a_batch_runs_again_sooner() -> None:
+    replica, due_s = Replica(), []
+    for suspected in (False, True):
+        schedule = RepeatSchedule()
+        schedule.record_run(0.05)
+        begun_s = replica.now_s
+        while not schedule.is_due(replica.scheduler, PLAIN_KEY, 8, replica.now_s, suspected=suspected):
+            replica.now_s += POLL_S
+        due_s.append(replica.now_s - begun_s)
+    assert due_s[1] < 0.9 * due_s[0]

@@ -355,3 +355,28 @@ def test_a_stopping_replica_waits_for_no_comparison() -> None:
         running.until(lambda: len(hostile.heads) == 1)
         running.call(running.proxy.stop)
         assert running.left_open.result(5) == 0
+
+
+@pytest.mark.parametrize("lines", [b"content-length: %d" % (64 << 20), b"transfer-encoding: chunked"])
+def test_a_response_that_is_far_larger_than_the_result_is_not_read_to_its_end(lines: bytes) -> None:
+    sent_bytes, ended = 0, asyncio.Event()
+    piece = bytes(1 << 16)
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
+        nonlocal sent_bytes
+        await read_body(reader, head)
+        writer.write(b"HTTP/1.1 200 OK\r\n%b\r\n\r\n" % lines)
+        try:
+            for _ in range(1024):
+                writer.write(piece if lines.startswith(b"content") else b"10000\r\n%b\r\n" % piece)
+                await writer.drain()
+                sent_bytes += len(piece)
+        finally:
+            ended.set()
+
+    hostile = HostileCandidate(flood)
+    with with_hostile(hostile, plan={"shadow": 1.0}) as running:
+        ask(running, 1)
+        until_report(running, lambda seen: seen.shadow_failed_rows == 1)
+        running.until(ended.is_set)
+        assert sent_bytes < 32 << 20  # of 64 MiB: what the sockets hold

@@ -46,15 +46,16 @@ class RowCheckBudget:
         self.spent_s = 0.0
         self._counted_s = -1.0
 
-    def earn(self, load: float, now_s: float) -> None:
+    def earn(self, load: float, now_s: float, extra_share: float = 0.0) -> None:
         """Add the budget of the time since the last call.
 
         Args:
             load: share of the device that clients need.
             now_s: monotonic time (s).
+            extra_share: share of the device's time that is granted at any load.
         """
         if self._counted_s >= 0:
-            self.left_s = min(BURST_S, self.left_s + (now_s - self._counted_s) * _rate(load))
+            self.left_s = min(BURST_S, self.left_s + (now_s - self._counted_s) * (_rate(load) + extra_share))
         self._counted_s = now_s
 
     def spend(self, seconds: float) -> None:
