@@ -24,11 +24,11 @@ COMPILED: Mapping[str, Sequence[str]] = {
             for name in (
                 "balance/*", "batching/*", "batching/row_checks/*", "bodies/body", "bodies/body_memory",
                 "bodies/compressor", "bodies/decompressor", "codecs/*", "dispatch/dispatcher", "dispatch/exchange",
-                "dispatch/link", "dispatch/runtime_connection", "dispatch/unread", "dispatch/upstream",
-                "graph/combining", "graph/graph_request", "graph/link", "graph/steps",
+                "dispatch/link", "dispatch/runtime_connection", "dispatch/unread", "dispatch/unseen_runs",
+                "dispatch/upstream", "graph/combining", "graph/graph_request", "graph/link", "graph/steps",
                 "graph/values", "http/connection_limits", "http/framed_protocol", "http/header_cache",
-                "http/idle_connections", "http/inference", "http/outbox", "http/parameters", "http/protocol",
-                "http/timed_protocol",
+                "http/idle_connections", "http/inference", "http/job_acceptance", "http/outbox", "http/parameters",
+                "http/protocol", "http/timed_protocol",
                 "model/*", "observe/log_sampling", "observe/metrics", "observe/timing", "observe/tracer",
                 "tracing/*", "activator/protocol",
             )

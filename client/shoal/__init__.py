@@ -23,13 +23,14 @@ from shoal.errors import (
 from shoal_schema.wire.row_errors import RowError
 
 if TYPE_CHECKING:
-    from shoal.client import AsyncClient, Client
+    from shoal.async_client import AsyncClient
+    from shoal.client import Client
     from shoal.jobs import AsyncJob, Job
     from shoal.wire.signature import Signature, Tensor
 else:
     # Imported on first use: the help, completion and Ctrl-C of the command do not wait for numpy and httpx.
     _HOMES = {
-        "AsyncClient": "shoal.client",
+        "AsyncClient": "shoal.async_client",
         "AsyncJob": "shoal.jobs",
         "Client": "shoal.client",
         "Job": "shoal.jobs",

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import orjson
 
-from shoal.client import AsyncClient
+from shoal.async_client import AsyncClient
 from shoal.colours import Style, styled
 from shoal.errors import ShoalError
 from shoal.exchange import trust

@@ -19,7 +19,7 @@ from shoal_operator.manifests.environment import ADMIN_PORT, HTTP_PORT
 from shoal_operator.scaling.reading import Reading
 from shoal_operator.scaling.scraper import Scraper
 from shoal_operator.scaling.service_cache import Replica
-from shoal_proxy.server import bind
+from shoal_proxy.listening import bind
 from shoal_schema.fields.addresses import Address
 from tests.networks import own_network
 from tests.operator.samples import DEFAULTS, MINIMAL, target

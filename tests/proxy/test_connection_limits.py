@@ -14,8 +14,8 @@ import orjson
 import pytest
 
 from shoal_proxy.http.idle_connections import KEPT_DESCRIPTORS
+from shoal_proxy.parts import ADMIN_CONNECTIONS, ADMIN_REQUEST_S
 from shoal_proxy.routes.admin import MAX_RECORDINGS
-from shoal_proxy.server import ADMIN_CONNECTIONS, ADMIN_REQUEST_S
 from tests import plain
 from tests.calls import V2_PATH, RawConnection
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor

@@ -9,7 +9,7 @@ import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shoal_proxy.activator.listeners import make_listener
-from shoal_proxy.server import bind
+from shoal_proxy.listening import bind
 from shoal_schema.fields.addresses import Address
 from tests.ports import free_port
 

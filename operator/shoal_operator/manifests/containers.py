@@ -13,37 +13,31 @@ from msgspec import structs
 
 from shoal_operator.manifests.environment import (
     ADMIN_PORT,
-    CA_DIR,
-    CA_FILE,
     CACHE_DIR,
-    CLIENT_CA_DIR,
     HTTP_PORT,
-    KEYS_DIR,
     SOCKET,
     SOCKET_DIR,
-    TLS_DIR,
-    WEBHOOK_KEYS_DIR,
     literal,
     runtime_instances,
     spec_variables,
     variable,
 )
 from shoal_operator.manifests.revisions import revision_of
+from shoal_operator.manifests.secrets import (
+    ca_mounts,
+    ca_variables,
+    secret_mounts,
+    secret_variables,
+    webhook_secret,
+)
 from shoal_operator.manifests.stop_times import SHUTDOWN_MARGIN_S, replacement_time_s, stop_time_s
 from shoal_operator.manifests.target import Target
 from shoal_schema.fields.declaring import Json, Process, as_json
 from shoal_schema.process.settings.log import LOG_FORMAT, LogForm
-from shoal_schema.resource.asynchronous import AsynchronousSpec
 from shoal_schema.resource.offline import BatchInferenceSpec
 from shoal_schema.resource.passthrough import ImagePullPolicy
-from shoal_schema.resource.service import InferenceServiceSpec
 
 BATCH, MODEL, PROXY, RUNTIME = "batch", "model", "proxy", "runtime"
-API_KEYS = "api-keys"
-"""The volume with the clients' API keys."""
-WEBHOOK_KEYS = "webhook-keys"
-"""The volume with the keys that sign webhooks."""
-CA_BUNDLE = "ca-bundle"
 REVISION = "SHOAL_PROXY_REVISION"
 """The variable with the revision of a pod."""
 _OF_GRAPH = ("SHOAL_PROXY_GRAPH", "SHOAL_PROXY_NAMESPACE")
@@ -55,7 +49,6 @@ _PROXY_BASE_MI = 512
 _COPIES_OF_QUEUE = 4
 _MI = 2**20
 _FETCH_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}}
-_READ_ONLY = 0o444
 _MAX_SHUTDOWN_S = 3600
 _READY_PERIOD_S = 2
 """A starting proxy holds each probe for this long, so that readiness is reported without delay."""
@@ -86,14 +79,6 @@ def make_proxy(target: Target) -> Json:
     stay_s = replacement_time_s(target)
     instances = 1 if graph else runtime_instances(target.spec.runtime)
     peers = f"{target.peers_name}.{target.namespace}.svc:{HTTP_PORT}"
-    tls_files = {}
-    if target.spec.tls:
-        tls_files = {
-            "SHOAL_PROXY_TLS_CERTIFICATE": f"{TLS_DIR}/tls.crt",
-            "SHOAL_PROXY_TLS_KEY": f"{TLS_DIR}/tls.key",
-        }
-        if target.spec.tls.client_ca_secret_name:
-            tls_files["SHOAL_PROXY_TLS_CLIENT_CA"] = f"{CLIENT_CA_DIR}/ca.crt"
     proxy = target.spec.proxy
     fixed = [
         *([address_of_pod()] if "$(POD_IP)" in host else ()),
@@ -109,11 +94,9 @@ def make_proxy(target: Target) -> Json:
         *_rollout(target),
         *([variable("SHOAL_PROXY_REPLACEMENT_TIMEOUT_S", str(stay_s))] if stay_s else ()),
         *_log_format(target),
-        *(variable(name, path) for name, path in tls_files.items()),
-        *([variable("SHOAL_PROXY_API_KEYS", KEYS_DIR)] if keys_secret(target.spec) else ()),
-        *([variable("SHOAL_PROXY_WEBHOOK_KEYS", WEBHOOK_KEYS_DIR)] if webhook_secret(target) else ()),
+        *secret_variables(target),
     ]
-    asynchronous = asynchronous_of(target)
+    asynchronous = target.asynchronous
     spec = structs.replace(target.spec, asynchronous=asynchronous)
     kept = [each for each in fixed if target.graph and each["name"] in _OF_GRAPH]
     # Limits too: a quota on limits rejects pods without them.
@@ -126,7 +109,6 @@ def make_proxy(target: Target) -> Json:
     credentials = store.secret_name if store else None
     grpc = [] if proxy.grpc_port is None else [_port("grpc", proxy.grpc_port)]
     resources = {"requests": _PROXY_REQUESTS, "limits": {"cpu": _PROXY_CPUS, "memory": f"{memory_mi}Mi"}}
-    tls_dirs = {"tls": TLS_DIR, "client-ca": CLIENT_CA_DIR}
     return {
         "name": PROXY,
         "image": proxy.image or target.defaults.proxy_image,
@@ -143,9 +125,7 @@ def make_proxy(target: Target) -> Json:
         "volumeMounts": [
             *_socket_mount(target),
             _mount("tmp", "/tmp"),
-            *({**_mount(each["name"], tls_dirs[each["name"]]), "readOnly": True} for each in tls_volumes(target)),
-            *([{**_mount(API_KEYS, KEYS_DIR), "readOnly": True}] if keys_secret(target.spec) else ()),
-            *([{**_mount(WEBHOOK_KEYS, WEBHOOK_KEYS_DIR), "readOnly": True}] if webhook_secret(target) else ()),
+            *secret_mounts(target),
             *proxy.volume_mounts,
         ],
     }
@@ -157,25 +137,6 @@ def _rollout(target: Target) -> list[Json]:
         return []
     candidates = f"{target.candidate_name}.{target.namespace}.svc:{HTTP_PORT}"
     return [variable("SHOAL_PROXY_CANDIDATES", candidates), variable(REVISION, revision_of(target.spec))]
-
-
-def keys_secret(spec: InferenceServiceSpec) -> str | None:
-    """Return the name of the Secret with the clients' API keys, or None."""
-    return spec.access.api_keys.secret_name if spec.access and spec.access.api_keys else None
-
-
-def asynchronous_of(target: Target) -> AsynchronousSpec | None:
-    """Return how pods accept asynchronous requests.
-
-    A candidate gets requests from stable pods only, and must not continue those of a stable pod that has stopped.
-    """
-    return None if target.is_candidate else target.spec.asynchronous
-
-
-def webhook_secret(target: Target) -> str | None:
-    """Return the name of the Secret with the keys that sign webhooks, or None."""
-    asynchronous = asynchronous_of(target)
-    return asynchronous.webhooks.secret_name if asynchronous and asynchronous.webhooks else None
 
 
 def make_runtime(target: Target) -> Json:
@@ -201,8 +162,8 @@ def make_batch(target: Target, spec: BatchInferenceSpec, fixed: Iterable[Json], 
     """
     variables = [*spec_variables(spec, Process.RUNTIME), *spec_variables(spec, Process.BATCH)]
     given = {"envFrom": [{"secretRef": {"name": spec.secret_name}}]} if spec.secret_name else {}
-    made = _model_container(target, BATCH, [*_ca_variables(target), *fixed], variables)
-    return {**made, "volumeMounts": [*_ca_mount(target), *made["volumeMounts"]], **given, **more}
+    made = _model_container(target, BATCH, [*ca_variables(target), *fixed], variables)
+    return {**made, "volumeMounts": [*ca_mounts(target), *made["volumeMounts"]], **given, **more}
 
 
 def address_of_pod() -> Json:
@@ -227,7 +188,7 @@ def make_model(target: Target) -> Json:
         "env": _merged(
             known,
             _cache_variables(),
-            _ca_variables(target),
+            ca_variables(target),
             _log_format(target),
             spec_variables(target.spec, Process.MODEL),
             given,
@@ -239,7 +200,7 @@ def make_model(target: Target) -> Json:
         "volumeMounts": [
             _mount("cache", CACHE_DIR),
             _mount("tmp", "/tmp"),
-            *_ca_mount(target),
+            *ca_mounts(target),
             *target.spec.runtime.volume_mounts,
         ],
     }
@@ -312,36 +273,6 @@ def _foreign_runtime(target: Target) -> Json:
             *runtime.volume_mounts,
         ],
     }
-
-
-def tls_volumes(target: Target) -> list[Json]:
-    """Return the volumes of the proxy's certificate and of the clients' CA; the kubelet updates them."""
-    tls = target.spec.tls
-    secrets = {"tls": tls.secret_name, "client-ca": tls.client_ca_secret_name} if tls else {}
-    return [
-        {"name": name, "secret": {"secretName": secret, "defaultMode": _READ_ONLY}}
-        for name, secret in secrets.items()
-        if secret
-    ]
-
-
-def ca_volume(target: Target) -> list[Json]:
-    """Return the volume of certificate authorities to trust for downloads."""
-    bundle = target.spec.model.ca_bundle
-    if bundle is None or not (target.downloads or target.batch):
-        return []
-    shared = {"items": [{"key": bundle.key, "path": CA_FILE}], "defaultMode": _READ_ONLY}
-    if bundle.secret_name:
-        return [{"name": CA_BUNDLE, "secret": {"secretName": bundle.secret_name, **shared}}]
-    return [{"name": CA_BUNDLE, "configMap": {"name": bundle.config_map_name, **shared}}]
-
-
-def _ca_variables(target: Target) -> list[Json]:
-    return [variable("SHOAL_MODEL_CA_BUNDLE", f"{CA_DIR}/{CA_FILE}")] if ca_volume(target) else []
-
-
-def _ca_mount(target: Target) -> list[Json]:
-    return [{**_mount(CA_BUNDLE, CA_DIR), "readOnly": True}] if ca_volume(target) else []
 
 
 def _address(host: str, port: int) -> str:

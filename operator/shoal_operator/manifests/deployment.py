@@ -1,18 +1,12 @@
 """The Deployment of a service, with the pod template."""
 
 from shoal_operator.manifests.containers import (
-    API_KEYS,
     PROXY,
     RUNTIME,
-    WEBHOOK_KEYS,
-    ca_volume,
-    keys_secret,
     make_model,
     make_proxy,
     make_runtime,
     make_user_containers,
-    tls_volumes,
-    webhook_secret,
 )
 from shoal_operator.manifests.labels import (
     POD_SPEC_ANNOTATION,
@@ -25,6 +19,7 @@ from shoal_operator.manifests.labels import (
     selector_labels,
 )
 from shoal_operator.manifests.revisions import pod_spec_text, revision_of
+from shoal_operator.manifests.secrets import ca_volume, secret_volumes
 from shoal_operator.manifests.stop_times import stop_time_s
 from shoal_operator.manifests.target import Target
 from shoal_schema.fields.declaring import Json, as_json
@@ -169,18 +164,11 @@ def make_volumes(target: Target) -> list[Json]:
         if "persistentVolumeClaim" in sources:
             sources["persistentVolumeClaim"]["readOnly"] = True
         model = [{"name": "model", **sources}]
-    secret = keys_secret(target.spec)
-    # Required: without the keys a proxy would admit no client, so the pod waits for the Secret.
-    keys = [{"name": API_KEYS, "secret": {"secretName": secret}}] if secret else []
-    signing = webhook_secret(target)
-    webhook_keys = [{"name": WEBHOOK_KEYS, "secret": {"secretName": signing}}] if signing else []
     ours = [
         *of_runtime,
         {"name": "tmp", "emptyDir": {}},
         *model,
-        *tls_volumes(target),
-        *keys,
-        *webhook_keys,
+        *secret_volumes(target),
         *ca_volume(target),
     ]
     # The spec's own volumes come last.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from shoal_schema.fields.declaring import Json
 from shoal_schema.process.settings.operator import OperatorProcess
 from shoal_schema.resource import API_VERSION, BATCH_KIND, GRAPH_KIND, KIND
+from shoal_schema.resource.asynchronous import AsynchronousSpec
 from shoal_schema.resource.graph import GraphSpec
 from shoal_schema.resource.network import NetworkPolicyMode
 from shoal_schema.resource.offline import BatchInferenceSpec
@@ -101,6 +102,14 @@ class Target:
         fits = len(self.peers_name) <= _NAME_MAX_LENGTH and not self.peers_name_taken
         # A candidate's late requests must not run on stable pods.
         return self.defaults.peers and fits and self.graph is None and not self.is_candidate
+
+    @property
+    def asynchronous(self) -> AsynchronousSpec | None:
+        """How pods accept asynchronous requests.
+
+        A candidate gets requests from stable pods only, and must not continue those of a stable pod that has stopped.
+        """
+        return None if self.is_candidate else self.spec.asynchronous
 
     @property
     def foreign(self) -> bool:

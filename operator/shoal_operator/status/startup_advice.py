@@ -2,9 +2,10 @@
 
 from shoal_operator.children.observation import dig
 from shoal_operator.children.pods import unready_containers, waits_for_volumes
-from shoal_operator.manifests.containers import PROXY, keys_secret
+from shoal_operator.manifests.containers import PROXY
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.manifests.labels import selector_text
+from shoal_operator.manifests.secrets import keys_secret
 from shoal_operator.status.evidence import Evidence
 
 _MOUNTED = {"secret": "secretName", "configMap": "name", "persistentVolumeClaim": "claimName"}

@@ -10,7 +10,7 @@ import uvicorn
 from shoal_proxy.activator.accepting import HandOvers, JobHandler
 from shoal_proxy.activator.handler import RequestReleaser
 from shoal_proxy.http.listener import Listener
-from shoal_proxy.server import bind
+from shoal_proxy.listening import bind
 from shoal_schema.fields.addresses import Address
 from shoal_schema.interfaces.activator import MAX_REASON_LENGTH
 

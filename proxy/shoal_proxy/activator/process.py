@@ -25,8 +25,9 @@ from shoal_proxy.activator.validation import validate_services
 from shoal_proxy.http.connection_limits import ConnectionLimits
 from shoal_proxy.http.framed_protocol import FramedProtocol
 from shoal_proxy.http.idle_connections import WANTED_DESCRIPTORS, connection_limit
+from shoal_proxy.listening import bind
 from shoal_proxy.observe.metrics import Metrics
-from shoal_proxy.server import ADMIN_CONNECTIONS, bind
+from shoal_proxy.parts import ADMIN_CONNECTIONS
 from shoal_schema.fields.addresses import TcpAddress
 from shoal_schema.fields.declaring import ACTIVATOR
 from shoal_schema.interfaces import metrics as declared

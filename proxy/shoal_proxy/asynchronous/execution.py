@@ -5,17 +5,16 @@ keep their places, and far more jobs can wait than the scheduler's limits allow.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
 from shoal_proxy.asynchronous.interfaces import JobRunner, ResultDelivery
 from shoal_proxy.asynchronous.jobs import Job, JobRequest, JobState, JobTable, has_room, tag_of
-from shoal_proxy.asynchronous.records import encode_request
+from shoal_proxy.asynchronous.writes import StoreWrites
 from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.codecs.base import EXECUTED, HttpResponse
 from shoal_proxy.dispatch.dispatcher import Dispatcher
@@ -44,10 +43,7 @@ logger = logging.getLogger(__name__)
 TICK_S: Final = 0.5
 """Interval of checks for deadlines and expired results."""
 STORE_PAUSE_S: Final = 1.0
-MAX_STORE_PAUSE_S: Final = 10.0
-"""Pauses after the store has failed."""
-CLOSE_S: Final = 5.0
-"""Time for the last writes to the store."""
+"""Pause after the store has failed."""
 PAUSE_S: Final = 0.05
 """Pause after the scheduler has rejected a job: it is overloaded, or the runtime is not ready."""
 _ID_BYTES: Final = 16
@@ -91,8 +87,7 @@ class AsyncRequests:
         self._tag = tag_of(dispatcher.instance)
         self._pending: dict[str, PendingRequest] = {}
         """The requests of started jobs, by the job's id."""
-        self._tasks: set[asyncio.Task[None]] = set()
-        """Writes to the store."""
+        self._writes = None if store is None else StoreWrites(store, self._changed)
         self._claiming_rows = 0
         """Rows of jobs that are being claimed, and are in the scheduler's queue next."""
         self._paused_until_s = 0.0
@@ -101,7 +96,8 @@ class AsyncRequests:
     @property
     def settled(self) -> bool:
         """Return whether every job has a result."""
-        return not (self.table.waiting or self.table.started or self._tasks)
+        writing = self._writes is not None and self._writes.running
+        return not (self.table.waiting or self.table.started or writing)
 
     def accept(
         self,
@@ -154,11 +150,11 @@ class AsyncRequests:
             self._dispatcher.scheduler.traffic.count_rejected(RejectionReason.QUEUE_ROWS, rows)
             raise Overloaded(limit, reason=RejectionReason.QUEUE_ROWS, retry_after_s=1)
         job.client = None if client is None else client.take_charge()
-        if self.store is None:
+        if self._writes is None:
             self._enqueue(job)
             accepted(job, None)
         else:
-            self._spawn(self._write_request(self.store, job, accepted))
+            self._writes.add_request(job, partial(self._request_written, job, accepted))
 
     def keep_error(self, job_id: str, request: JobRequest, owner: str, response: HttpResponse) -> Job | None:
         """Keep the error of a request whose client has got 202 from the activator; return None without room.
@@ -251,13 +247,8 @@ class AsyncRequests:
 
     async def close(self) -> None:
         """Complete writes to the store, and let other replicas continue."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=CLOSE_S)
-        for task in self._tasks:
-            task.cancel()
-        if self.store is not None:
-            with contextlib.suppress(StoreUnavailable):
-                await self.store.end_lease(self.store.process)
+        if self._writes is not None:
+            await self._writes.close()
 
     def _enqueue(self, job: Job) -> None:
         self.table.enqueue(job)
@@ -271,28 +262,12 @@ class AsyncRequests:
         self.table.drop(job)
         self._changed()
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._task_ended)
-
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("event=asynchronous_write_failed", exc_info=error)
-        self._changed()
-
-    async def _write_request(
-        self, store: "JobStore", job: Job, accepted: Callable[[Job, ProxyError | None], None]
+    def _request_written(
+        self, job: Job, accepted: Callable[[Job, ProxyError | None], None], error: ProxyError | None
     ) -> None:
-        offset_s = time.time() - time.monotonic()  # noqa: TID251 (deadlines in the store are dates)
-        try:
-            await store.add_request(job.id, encode_request(job, offset_s))
-        except StoreUnavailable as error:
+        if error is not None:
             self._forget(job)
-            accepted(job, error)
-            return
-        accepted(job, None)
+        accepted(job, error)
         if job.state is JobState.ACCEPTED:
             self._enqueue(job)
 
@@ -309,31 +284,26 @@ class AsyncRequests:
                 return
             table.start(job)
             self._changed()
-            if self.store is None or job.claimed:
+            if self._writes is None or job.claimed:
                 self._run(job)
             else:
                 self._claiming_rows += job.rows
-                self._spawn(self._claim(self.store, job))
+                self._writes.claim(job, partial(self._claim_ended, job))
             if job.state is JobState.WAITING:
                 return  # rejected: the next one would be, too
 
-    async def _claim(self, store: "JobStore", job: Job) -> None:
-        """Claim the right to run a job, and run it."""
-        try:
-            claimed = await store.start(job.id, job.starts)
-        except StoreUnavailable:
-            self._claiming_rows -= job.rows
-            if job.state is JobState.STARTED:
-                self._give_back(job, STORE_PAUSE_S)
-            return
+    def _claim_ended(self, job: Job, claimed: bool | None) -> None:  # noqa: FBT001 (a callback)
+        """Run a job, if this process has got the right; ``claimed`` is None if the store failed."""
         self._claiming_rows -= job.rows
         if job.state is not JobState.STARTED:
             return  # deleted meanwhile
-        if not claimed:
+        if claimed is None:
+            self._give_back(job, STORE_PAUSE_S)
+        elif not claimed:
             self._forget(job)  # another process runs it, or its client has cancelled it
-            return
-        job.claimed = True
-        self._run(job)
+        else:
+            job.claimed = True
+            self._run(job)
 
     def _give_back(self, job: Job, pause_s: float) -> None:
         self._paused_until_s = time.monotonic() + pause_s
@@ -378,26 +348,12 @@ class AsyncRequests:
             dropped = self._runner.job_error(request, ModelFailed(f"{size}. Fetch and delete results earlier"))
             if not self.table.end(job, dropped, time.monotonic()):
                 self.table.drop(job)  # there is not even room for the error
-        if self.store is None:
+        if self._writes is None:
             self._deliver(job.id, request, kept)
         else:
-            self._spawn(self._write_result(self.store, job, request, kept))
+            delivered = partial(self._deliver, job.id, request, kept)
+            self._writes.add_result(job, kept, delivered, partial(self.table.drop, job))
         self._changed()
-
-    async def _write_result(self, store: "JobStore", job: Job, request: JobRequest, response: HttpResponse) -> None:
-        """Write a result, which stays in memory until then."""
-        pause_s = PAUSE_S
-        while True:
-            try:
-                # Another process may have ended it, or its client has deleted it.
-                if await store.add_result(job.id, job.owner, response):
-                    self._deliver(job.id, request, response)
-                await store.delete_request(job.id)
-                break
-            except StoreUnavailable:
-                await asyncio.sleep(pause_s)
-                pause_s = min(MAX_STORE_PAUSE_S, 2 * pause_s)
-        self.table.drop(job)
 
     def _deliver(self, job_id: str, request: JobRequest, response: HttpResponse) -> None:
         if request.callback and self.delivery is not None:

@@ -15,10 +15,13 @@ the first batch. Batches of more than `MAX_PIECES` requests are isolated in two 
 from collections import deque
 from collections.abc import Sequence
 
-from shoal_proxy.batching.batch import Batch, make_batch
+from shoal_proxy.batching.batch import Batch, make_batch, unresolved_requests
+from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.pending import NEVER_S, PendingRequest, RequestSlice
+from shoal_proxy.batching.policy import WaitUntil
 from shoal_proxy.batching.recovery import SuspectPayloads
 from shoal_proxy.errors import CrashesRuntime
+from shoal_schema.interfaces.metrics import RejectionReason
 
 LOST_ALONE = 2
 """Runtimes that a payload has ended in a batch of its own, after which it is rejected."""
@@ -31,9 +34,14 @@ _MAX_DIGEST_BYTES = 1 << 26
 
 
 class Quarantine:
-    """Payloads of lost batches, and the batches of suspects that wait for their turn."""
+    """Payloads of lost batches, and the batches of suspects that wait for their turn.
 
-    def __init__(self) -> None:
+    Args:
+        batcher: runs the batches, and has the queue of other requests.
+    """
+
+    def __init__(self, batcher: Batcher) -> None:
+        self._batcher = batcher
         self._lost = SuspectPayloads()
         self.waiting: deque[Batch] = deque()
         self.yields = False
@@ -48,6 +56,11 @@ class Quarantine:
     def is_full(self) -> bool:
         """Return whether no further suspect may wait."""
         return len(self.waiting) >= MAX_HELD
+
+    @property
+    def runs_suspect(self) -> bool:
+        """Return whether a batch of a suspect is at the runtime."""
+        return any(running.batch.suspect for running in self._batcher.running)
 
     @property
     def size_bytes(self) -> int:
@@ -85,8 +98,58 @@ class Quarantine:
         parts = self.waiting[0].slices if self.waiting else ()
         return min([(part.pending.arrived_s + part.pending.deadline_s) / 2 for part in parts], default=NEVER_S)
 
-    def record_loss(self, batch: Batch, now_s: float) -> None:
-        """Record the payloads of a batch that was lost with its runtime."""
+    def record_success(self, batch: Batch) -> None:
+        """Clear the payload of a suspect that has succeeded. Call before its outcome is set."""
+        part = batch.slices[0]
+        if part.rows == part.pending.rows and len(batch.slices) == 1:
+            self._lost.forgive(part.pending, part.inputs)
+
+    def admit(self, pending: PendingRequest) -> RejectionReason | None:
+        """Let an arriving suspect wait for its turn, or return the reason of its rejection."""
+        if self.is_full:
+            return RejectionReason.QUEUE_ROWS
+        queue, held_bytes = self._batcher.queue, self.size_bytes
+        if held_bytes and held_bytes + queue.size_bytes + pending.size_bytes > queue.limits.max_bytes:
+            return RejectionReason.QUEUE_BYTES
+        rejection = queue.rejection_reason(pending.rows, pending.size_bytes)
+        if rejection is None:
+            self._hold(pending)
+        return rejection
+
+    def _hold(self, pending: PendingRequest) -> None:
+        """Let a request that has not begun wait for its turn, in batches that fit."""
+        max_rows = self._batcher.tables.max_rows(pending.key)
+        for start in range(pending.dequeued_rows, pending.rows, max_rows):
+            rows = min(max_rows, pending.rows - start)
+            self.waiting.append(make_batch([RequestSlice(pending, start, rows, pending.inputs)], suspect=True))
+
+    def hold_again(self, batches: Sequence[Batch]) -> None:
+        """Let parts of a lost batch wait, before all others."""
+        self.waiting.extendleft(reversed(batches))
+
+    def record_loss(self, batch: Batch, now_s: float) -> dict[PendingRequest, CrashesRuntime]:
+        """Record the payloads of a batch that was lost with its runtime, and isolate waiting requests with the same.
+
+        Returns: the waiting requests to reject, with their errors.
+        """
+        self._record_payloads(batch, now_s)
+        rejected: dict[PendingRequest, CrashesRuntime] = {}
+        for held in self.waiting:
+            for pending in unresolved_requests(held):
+                if (refusal := self.screen(pending, now_s)) is not None:
+                    rejected[pending] = refusal
+        queue = self._batcher.queue
+        for group in list(queue.groups.values()):
+            for pending in list(group.requests()):
+                refusal = self.screen(pending, now_s)
+                if refusal is not None:
+                    rejected[pending] = refusal
+                elif pending.suspect and not (pending.dequeued_rows or self.is_full):
+                    queue.remove(pending)
+                    self._hold(pending)
+        return rejected
+
+    def _record_payloads(self, batch: Batch, now_s: float) -> None:
         self._lost.forget_old(now_s)
         alone, left_bytes = len(batch.slices) == 1, _MAX_DIGEST_BYTES
         for part in batch.slices:
@@ -95,18 +158,35 @@ class Quarantine:
                 # Not `pending.inputs`: a client that has disconnected may have sent the faulty rows.
                 self._lost.failed(part.pending, now_s, inputs=part.inputs, times=int(alone))
 
-    def record_success(self, batch: Batch) -> None:
-        """Clear the payload of a suspect that has succeeded. Call before its outcome is set."""
-        part = batch.slices[0]
-        if part.rows == part.pending.rows and len(batch.slices) == 1:
-            self._lost.forgive(part.pending, part.inputs)
-
-    def hold(self, pending: PendingRequest, max_rows: int) -> None:
-        """Let a request that has not begun wait for its turn, in batches of at most ``max_rows``."""
-        for start in range(pending.dequeued_rows, pending.rows, max_rows):
-            rows = min(max_rows, pending.rows - start)
-            self.waiting.append(make_batch([RequestSlice(pending, start, rows, pending.inputs)], suspect=True))
-
-    def hold_again(self, batches: Sequence[Batch]) -> None:
-        """Let parts of a lost batch wait, before all others."""
-        self.waiting.extendleft(reversed(batches))
+    def next_batch(self, now_s: float) -> Batch | WaitUntil | None:
+        """Return the next batch of suspects to start; None if none may run now and other batches may."""
+        batcher, limits = self._batcher, self._batcher.limits
+        while self.waiting and not self.runs_suspect:
+            batch = self.waiting[0]
+            live = [part for part in batch.slices if not part.pending.resolved]
+            if live and self.is_cleared(batch, now_s):
+                # An identical request has succeeded: it may share a batch.
+                batcher.queue.add(live[0].pending)
+                live = []
+            if not live:
+                self.waiting.popleft()
+                continue
+            if limits.alone and len(live) > 1:
+                self.waiting.popleft()
+                self.hold_again([make_batch([part], batch.attempts, suspect=True) for part in live])
+                continue
+            if limits.in_flight == 1 < batcher.most_in_flight and now_s < self.last_start_s:
+                return None
+            if len(batcher.running) >= limits.in_flight:
+                return WaitUntil()  # the first runtime that is idle is for the suspect
+            if self.yields and batcher.queue.requests:
+                return None
+            self.waiting.popleft()
+            self.yields = True
+            for part in live:
+                pending = part.pending
+                if pending.dequeued_rows < part.stop:
+                    pending.dequeued_rows = part.stop
+                    pending.queued_s = now_s - pending.arrived_s
+            return make_batch(live, batch.attempts, batch.fitting_rows, suspect=True)
+        return None

@@ -22,13 +22,13 @@ from typing import NamedTuple
 from shoal_proxy.batching.batch import (
     Batch,
     BatchResult,
-    CancelledRows,
     check_rows,
     make_batch,
     split,
     unresolved_requests,
 )
 from shoal_proxy.batching.batcher import Batcher, RunningBatch
+from shoal_proxy.batching.outcomes import Outcomes, mark_executed
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, Deadlines, Delivery, PendingRequest
 from shoal_proxy.batching.policy import WaitUntil
 from shoal_proxy.batching.quarantine import Quarantine
@@ -107,11 +107,12 @@ class Scheduler:
         self._deadlines = Deadlines()
         self._recovery = BatchRetries(idempotent=idempotent)
         self._suspects = SuspectPayloads()
-        self._quarantine = Quarantine()
+        self._quarantine = Quarantine(batcher)
         self._pieces: deque[Batch] = deque()
         """Parts of failed batches; they are sent before everything that waits."""
         self._unsettled: set[RunningBatch] = set()
         """Batches that were sent and neither completed nor failed: at the runtime, or just back from it."""
+        self._outcomes = Outcomes(self.queue, self._unsettled, self._coalescing)
 
     @property
     def settled(self) -> bool:
@@ -171,7 +172,7 @@ class Scheduler:
             # A peer's request must not cost this replica's own requests their place: when all are full, no one gains.
             is_late_forward = pending.forwarded and self.would_be_late(pending, now_s)
             if pending.suspect:
-                rejection = self._hold(runs)
+                rejection = self._quarantine.admit(runs)
             else:
                 rejection = RejectionReason.LATE if is_late_forward else self.batcher.admit(runs, now_s)
             if rejection is not None:
@@ -182,18 +183,6 @@ class Scheduler:
                 return self._overloaded(rejection, pending.rows)
         self._deadlines.add(pending)
         return None
-
-    def _hold(self, pending: PendingRequest) -> RejectionReason | None:
-        """Let a suspect wait for its turn, or return the reason of its rejection."""
-        if self._quarantine.is_full:
-            return RejectionReason.QUEUE_ROWS
-        held_bytes = self._quarantine.size_bytes
-        if held_bytes and held_bytes + self.queue.size_bytes + pending.size_bytes > self.queue.limits.max_bytes:
-            return RejectionReason.QUEUE_BYTES
-        rejection = self.queue.rejection_reason(pending.rows, pending.size_bytes)
-        if rejection is None:
-            self._quarantine.hold(pending, self.batcher.tables.max_rows(pending.key))
-        return rejection
 
     def would_be_late(self, pending: PendingRequest, now_s: float) -> bool:
         """Return whether admitting ``pending`` would make a response late.
@@ -223,9 +212,9 @@ class Scheduler:
         """
         if pending.resolved:
             return False
-        self._keep_charged(pending)
+        self._outcomes.keep_charged(pending)
         pending.abandon()
-        self._leave(pending)
+        self._outcomes.leave(pending)
         return True
 
     def next_batch(self, now_s: float) -> SchedulerStep | WaitUntil:
@@ -238,9 +227,9 @@ class Scheduler:
     def _next(self, now_s: float) -> SchedulerStep | WaitUntil:
         if self._pieces and (step := self._next_piece(now_s)) is not None:
             return step
-        if self._quarantine.waiting and (step := self._next_suspect(now_s)) is not None:
-            return step
-        if self._suspect_runs and len(self.batcher.running) >= self.batcher.limits.in_flight:
+        if self._quarantine.waiting and (suspect := self._quarantine.next_batch(now_s)) is not None:
+            return suspect if isinstance(suspect, WaitUntil) else self._start(suspect, now_s)
+        if len(self.batcher.running) >= self.batcher.limits.in_flight and self._quarantine.runs_suspect:
             return WaitUntil()  # a batch behind a suspect would be lost with it
         formed = self.batcher.next_batch(now_s)
         if isinstance(formed, WaitUntil):
@@ -259,7 +248,7 @@ class Scheduler:
                 late = [pending for pending in gone if not pending.must_not_forward]
                 gone = [pending for pending in gone if pending.must_not_forward]
             self.traffic.count_rejected(RejectionReason.LATE, sum([pending.rows for pending in gone]))
-            rejected = self._drop(gone, error)
+            rejected = self._outcomes.drop(gone, error)
         if formed.running is not None:
             self._unsettled.add(formed.running)
             for part in formed.running.batch.slices:
@@ -270,7 +259,7 @@ class Scheduler:
     def reject(self, pending: PendingRequest, error: ProxyError) -> Sequence[Delivery]:
         """Reject a late request that no peer accepted."""
         self.traffic.count_rejected(RejectionReason.LATE, pending.rows)
-        return self._drop((pending,), error)
+        return self._outcomes.drop((pending,), error)
 
     def _next_piece(self, now_s: float) -> SchedulerStep | WaitUntil | None:
         """Return the next part of a failed batch; None if there is none."""
@@ -285,51 +274,13 @@ class Scheduler:
                 self._pieces.extendleft(reversed(alone))
                 continue
             if waiting:
-                running = self.batcher.start_batch(make_batch(waiting, batch.attempts, batch.fitting_rows), now_s)
-                self._unsettled.add(running)
-                return SchedulerStep(running)
+                return self._start(make_batch(waiting, batch.attempts, batch.fitting_rows), now_s)
         return None
 
-    @property
-    def _suspect_runs(self) -> bool:
-        return any(running.batch.suspect for running in self.batcher.running)
-
-    def _next_suspect(self, now_s: float) -> SchedulerStep | WaitUntil | None:
-        """Return the next batch of suspects; None if none may run now and other batches may."""
-        quarantine = self._quarantine
-        while quarantine.waiting and not self._suspect_runs:
-            batch = quarantine.waiting[0]
-            live = [part for part in batch.slices if not part.pending.resolved]
-            if live and quarantine.is_cleared(batch, now_s):
-                # An identical request has succeeded: it may share a batch.
-                self.queue.add(live[0].pending)
-                live = []
-            if not live:
-                quarantine.waiting.popleft()
-                continue
-            if self.batcher.limits.alone and len(live) > 1:
-                quarantine.waiting.popleft()
-                quarantine.hold_again([make_batch([part], batch.attempts, suspect=True) for part in live])
-                continue
-            if self.batcher.limits.in_flight == 1 < self.batcher.most_in_flight and now_s < quarantine.last_start_s:
-                return None
-            if len(self.batcher.running) >= self.batcher.limits.in_flight:
-                return WaitUntil()  # the first runtime that is idle is for the suspect
-            if quarantine.yields and self.queue.requests:
-                return None
-            quarantine.waiting.popleft()
-            quarantine.yields = True
-            for part in live:
-                pending = part.pending
-                if pending.dequeued_rows < part.stop:
-                    pending.dequeued_rows = part.stop
-                    pending.queued_s = now_s - pending.arrived_s
-            running = self.batcher.start_batch(
-                make_batch(live, batch.attempts, batch.fitting_rows, suspect=True), now_s
-            )
-            self._unsettled.add(running)
-            return SchedulerStep(running)
-        return None
+    def _start(self, batch: Batch, now_s: float) -> SchedulerStep:
+        running = self.batcher.start_batch(batch, now_s)
+        self._unsettled.add(running)
+        return SchedulerStep(running)
 
     def record_finished(self, running: RunningBatch, now_s: float) -> None:
         """Record that the runtime has finished a batch, with any outcome."""
@@ -363,7 +314,7 @@ class Scheduler:
             self._quarantine.record_success(batch)
         deliveries = split(batch, result, signature)
         if self._coalescing:
-            deliveries = self._deliveries_of_clients(deliveries)
+            deliveries = self._outcomes.of_clients(deliveries)
         # Connections report to it when their clients send the next request.
         burst = self.batcher.returns.burst(completed_s)
         for pending, _ in deliveries:
@@ -374,7 +325,7 @@ class Scheduler:
         self._recovery.record_success(batch)
         self.traffic.answered_rows += batch.rows
         self.traffic.batches += 1
-        self._ended(running)
+        self._outcomes.batch_ended(running)
         return deliveries
 
     def record_delivered(self, running: RunningBatch, now_s: float, cpu_s: float = 0.0) -> None:
@@ -453,7 +404,7 @@ class Scheduler:
 
     def fail_batch(self, running: RunningBatch, error: ProxyError, now_s: float) -> BatchFailure:
         """Decide which rows of a failed batch are retried, and which requests get ``error``."""
-        self._ended(running)
+        self._outcomes.batch_ended(running)
         batch = running.batch
         fitting_rows, max_rows = 0, None
         if isinstance(error, BatchTooLarge):
@@ -464,8 +415,11 @@ class Scheduler:
                 tables.restore_limit(batch.key, batch.fitting_rows)
             max_rows = tables.ran_out_of_memory(batch.key, batch.rows)
         if error.may_have_run:
-            _mark(unresolved_requests(batch))
-        rejected = self._quarantine_lost(batch, now_s) if isinstance(error, RuntimeLost) else []
+            mark_executed(unresolved_requests(batch))
+        rejected: list[Delivery] = []
+        if isinstance(error, RuntimeLost):
+            for pending, refusal in self._quarantine.record_loss(batch, now_s).items():
+                rejected.extend(self._outcomes.drop((pending,), refusal))
         pieces = self._recovery.batches_to_retry(batch, error, fitting_rows)
         if pieces:
             # In front and in their order: their requests have waited longest.
@@ -475,25 +429,6 @@ class Scheduler:
                 self._pieces.extendleft(reversed(pieces))
             return BatchFailure(rejected, len(pieces), max_rows)
         return BatchFailure([*rejected, *self._give_up(batch, error, now_s)], 0, max_rows)
-
-    def _quarantine_lost(self, batch: Batch, now_s: float) -> list[Delivery]:
-        """Record the payloads of a lost batch, and isolate or reject waiting requests with the same ones."""
-        quarantine = self._quarantine
-        deliveries: list[Delivery] = []
-        quarantine.record_loss(batch, now_s)
-        for held in list(quarantine.waiting):
-            for pending in unresolved_requests(held):
-                if (refusal := quarantine.screen(pending, now_s)) is not None:
-                    deliveries.extend(self._drop((pending,), refusal))
-        for group in list(self.queue.groups.values()):
-            for pending in list(group.requests()):
-                refusal = quarantine.screen(pending, now_s)
-                if refusal is not None:
-                    deliveries.extend(self._drop((pending,), refusal))
-                elif pending.suspect and not (pending.dequeued_rows or quarantine.is_full):
-                    self.queue.remove(pending)
-                    quarantine.hold(pending, self.batcher.tables.max_rows(pending.key))
-        return deliveries
 
     def expire(self, now_s: float) -> list[Delivery]:
         """Resolve the requests past their deadline, and return their outcomes.
@@ -510,12 +445,12 @@ class Scheduler:
                     self._deadlines.add(pending)
                 else:
                     deliveries.append(pending.resolve(self._overloaded(RejectionReason.LATE, pending.rows)))
-                    self._leave(pending)
+                    self._outcomes.leave(pending)
                 continue
-            self._keep_charged(pending)
+            self._outcomes.keep_charged(pending)
             waited = "while the model ran" if pending.may_have_run else "in the queue"
             deliveries.append(pending.resolve(DeadlineExceeded(f"the deadline passed {waited}")))
-            self._leave(pending)
+            self._outcomes.leave(pending)
         return deliveries
 
     def reject_forwarded(self, error: ProxyError) -> list[Delivery]:
@@ -532,9 +467,9 @@ class Scheduler:
             # Rows of a batch that the runtime never ran wait again, as a piece.
             again = sum([part.rows for piece in self._pieces for part in piece.slices if part.pending is runs])
             pending.may_have_run = runs.may_have_run or runs.dequeued_rows > again
-            self._keep_charged(pending)
+            self._outcomes.keep_charged(pending)
             deliveries.append(pending.resolve(error))
-            self._leave(pending)
+            self._outcomes.leave(pending)
         return deliveries
 
     def reject_all(self, error: ProxyError, now_s: float) -> list[Delivery]:
@@ -543,12 +478,12 @@ class Scheduler:
         for running in self._unsettled:
             # Running batches first, then the queue, then parts of failed batches.
             requests = unresolved_requests(running.batch)
-            _mark(requests)
-            deliveries.extend(self._resolve(requests, error))
+            mark_executed(requests)
+            deliveries.extend(self._outcomes.resolve(requests, error))
         for running in list(self._unsettled):
-            self._ended(running)
+            self._outcomes.batch_ended(running)
         for group in list(self.queue.groups.values()):
-            deliveries.extend(self._drop(list(group.requests()), error))
+            deliveries.extend(self._outcomes.drop(list(group.requests()), error))
         for held in (self._pieces, self._quarantine.waiting):
             while held:
                 deliveries.extend(self._give_up(held.popleft(), error, now_s))
@@ -564,11 +499,6 @@ class Scheduler:
         retry_after_s = self.batcher.rate.retry_after_s(self.queue.rows + rows)
         return Overloaded(message, reason=rejection, retry_after_s=retry_after_s)
 
-    def _drop(self, rejected: Sequence[PendingRequest], error: ProxyError) -> list[Delivery]:
-        """Reject requests that wait in the queue, or have just left it."""
-        _mark([pending for pending in rejected if pending.dequeued_rows > 0])
-        return self._resolve(rejected, error)
-
     def _give_up(self, batch: Batch, error: ProxyError, now_s: float) -> list[Delivery]:
         """Resolve a batch's requests with ``error``.
 
@@ -582,58 +512,5 @@ class Scheduler:
             self._suspects.failed(requests[0], now_s)
             # Charge about as many rows as its first batch had: they ran twice to isolate this request.
             self.queue.shares.charge_retry(requests[0].lane.share, batch.rows << batch.attempts)
-        _mark([part.pending for part in batch.slices if part.pending.dequeued_rows > part.rows])
-        return self._resolve(requests, error)
-
-    def _resolve(self, requests: Sequence[PendingRequest], error: ProxyError) -> list[Delivery]:
-        for pending in requests:
-            self.queue.remove(pending)
-            for client in self._coalescing.requests_sharing(pending) if self._coalescing else (pending,):
-                self._keep_charged(client)
-        deliveries = [pending.resolve(error) for pending in requests]
-        return self._deliveries_of_clients(deliveries) if self._coalescing else deliveries
-
-    def _keep_charged(self, pending: PendingRequest) -> None:
-        """Keep the running rows of a resolved request charged to its client.
-
-        Otherwise a client that cancels repeatedly could have any number of rows run.
-        """
-        client = pending.client
-        if client is None or client.quota is None:
-            return
-        runs = self._coalescing.executed_for(pending) if self._coalescing else pending
-        if not runs.dequeued_rows:
-            return
-        for running in self._unsettled:
-            if running.cancelled_rows is None:
-                running.cancelled_rows = CancelledRows(running.batch)
-            running.cancelled_rows.charge(client, runs)
-
-    def _ended(self, running: RunningBatch) -> None:
-        self._unsettled.discard(running)
-        if running.cancelled_rows is not None:
-            running.cancelled_rows.release()
-
-    def _deliveries_of_clients(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Copy each executed request's outcome to the clients' identical requests."""
-        assert self._coalescing is not None
-        requests: list[Delivery] = []
-        for shared, outcome in deliveries:
-            requests.extend(self._coalescing.deliveries(shared, outcome))
-        return requests
-
-    def _leave(self, pending: PendingRequest) -> None:
-        """Remove a request's rows from the queue, unless other requests share them."""
-        runs: PendingRequest | None = pending
-        if self._coalescing:
-            runs = self._coalescing.leave(pending)
-            if runs is not None:
-                runs.abandon()
-        if runs is not None:
-            self.queue.remove(runs)
-
-
-def _mark(seen: Sequence[PendingRequest]) -> None:
-    """Mark requests of which the runtime may have executed rows."""
-    for pending in seen:
-        pending.may_have_run = True
+        mark_executed([part.pending for part in batch.slices if part.pending.dequeued_rows > part.rows])
+        return self._outcomes.resolve(requests, error)

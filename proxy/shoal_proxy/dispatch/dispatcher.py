@@ -9,7 +9,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from shoal_proxy.balance.orca import OrcaReport
 from shoal_proxy.batching.batcher import RunningBatch
@@ -21,6 +20,7 @@ from shoal_proxy.dispatch.candidate_link import CandidateLink
 from shoal_proxy.dispatch.forwarding import RequestForwarder
 from shoal_proxy.dispatch.link import BatchResponse, ModelLink
 from shoal_proxy.dispatch.unread import UnreadResponses
+from shoal_proxy.dispatch.unseen_runs import UnseenRuns
 from shoal_proxy.errors import Draining, ModelFailed, ProxyError, RuntimeUnavailable
 from shoal_proxy.explaining.load import expected_wait_s, utilization
 from shoal_proxy.explaining.report import last_key
@@ -34,12 +34,6 @@ from shoal_schema.interfaces.load import GraphState
 from shoal_schema.interfaces.metrics import RejectionReason
 
 logger = logging.getLogger(__name__)
-
-
-_NOT_INDEPENDENT: Final = (
-    "event=rows_not_independent finding=%s batch_rows=%d checked_rows=%d message=results in a batch of several requests"
-    " differ from those of its single rows; from now on each batch has one request, until the model is replaced"
-)
 
 
 class Dispatcher:
@@ -64,11 +58,9 @@ class Dispatcher:
         self._unsent = unread or UnreadResponses()
         self._unsent.on_room = self._send_soon
         self._tasks: set[asyncio.Task[None]] = set()
-        self._checks: set[asyncio.Task[None]] = set()
-        """Rows that are run again to verify results; no client waits for them, and no client metric counts them."""
-        self._uncounted = Metrics()
         self._served: ModelSignature | None = None
         self.scheduler = scheduler
+        self.unseen = UnseenRuns(link, scheduler, self._send_due, self._send_soon)
         self.instance = instance
         """Name of this replica, unique among its peers."""
         self._forwarder = forwarder
@@ -260,8 +252,7 @@ class Dispatcher:
 
     def close(self) -> None:
         """Cancel repeated runs of rows (row checks), and close the alarm."""
-        for task in self._checks:
-            task.cancel()
+        self.unseen.close()
         self._alarm.close()
 
     def _send_soon(self) -> None:
@@ -282,9 +273,7 @@ class Dispatcher:
             now_s = time.monotonic()
             checking = self.phase is ProxyPhase.SERVING and self.scheduler.checks is not None
             if checking and (check := self.scheduler.next_check(now_s)) is not None:
-                check_task = self._loop.create_task(self._run_check(check, signature))
-                self._checks.add(check_task)
-                check_task.add_done_callback(self._checks.discard)
+                self.unseen.start_check(check, signature)
             step = self.scheduler.next_batch(now_s)
             if isinstance(step, WaitUntil):
                 # The alarm also serves the next row check.
@@ -404,42 +393,6 @@ class Dispatcher:
             fault.may_have_run = True
             self._fail(running, fault)
         self._metrics.batch_seconds.observe(time.monotonic() - running.sent_s)
-
-    async def _run_check(self, check: RunningBatch, signature: ModelSignature) -> None:
-        """Run rows again, and log whether their results differ from the first.
-
-        Errors of this run are logged, and affect no client.
-        """
-        failed = True
-        try:
-            sent = await self.run_unseen(check, signature)
-            result = sent.result(signature)
-            violation = self.scheduler.complete_check(check, result, signature, completed_s=sent.completed_s)
-            failed = False
-            if violation is not None:
-                logger.error(_NOT_INDEPENDENT, violation.finding, violation.rows, violation.checked_rows)
-        except ProxyError as error:
-            logger.warning("event=row_check_failed rows=%d error=%s", check.rows, error.message)
-        except Exception:
-            logger.exception("event=row_check_failed rows=%d", check.rows)
-        finally:
-            if failed:
-                self.scheduler.fail_check(check, time.monotonic())
-        self._send_soon()
-
-    async def run_unseen(self, running: RunningBatch, signature: ModelSignature) -> BatchResponse:
-        """Run a batch for which no client waits, and that no client metric counts.
-
-        Raises:
-            ProxyError: the batch failed.
-        """
-        try:
-            sent = await self._link.exchange(running.batch, signature, self._uncounted)
-        finally:
-            self.scheduler.record_finished(running, time.monotonic())
-            self._send_due()
-        await asyncio.sleep(0)
-        return sent
 
     def _results(self, running: RunningBatch, sent: BatchResponse, signature: ModelSignature) -> Sequence[Delivery]:
         """Return the outcomes of a batch's requests."""

@@ -1,7 +1,6 @@
 """Handling of infer requests: decode, queue, and encode the response."""
 
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping
 from urllib.parse import quote
@@ -24,12 +23,11 @@ from shoal_proxy.bodies.body_memory import BodyMemory, BodyTransfer
 from shoal_proxy.bodies.compression import Compression
 from shoal_proxy.bodies.decompressor import CODINGS
 from shoal_proxy.bodies.rotation import Rotation
-from shoal_proxy.codecs.base import EXECUTED, DecodedRequest, HttpResponse, InferCall, check_rows, json_response
+from shoal_proxy.codecs.base import EXECUTED, DecodedRequest, HttpResponse, InferCall, check_rows
 from shoal_proxy.codecs.protocols import CODECS, CodecOptions
 from shoal_proxy.codecs.upstream import check_json
 from shoal_proxy.dispatch.dispatcher import Dispatcher
 from shoal_proxy.errors import (
-    InvalidRequest,
     MaybeExecuted,
     ModelFailed,
     Overloaded,
@@ -40,6 +38,7 @@ from shoal_proxy.errors import (
 )
 from shoal_proxy.http.cors import Cors
 from shoal_proxy.http.header_cache import HeaderCache, InferRoute, QueueParameters, RequestHead
+from shoal_proxy.http.job_acceptance import JobAcceptance
 from shoal_proxy.http.parameters import ParameterReader, limited_timeout_s
 from shoal_proxy.lifecycle.drain import KEEPS_CONNECTIONS
 from shoal_proxy.model.signature import ModelSignature
@@ -52,11 +51,7 @@ from shoal_proxy.observe.tracer import GONE, Tracer
 from shoal_proxy.settings import Settings
 from shoal_proxy.tracing.span import Span
 from shoal_schema.interfaces.headers import (
-    ASYNC_ID,
-    CALLBACK,
     INSTANCE,
-    PREFERENCE_APPLIED,
-    RESPOND_ASYNC,
     REVISION,
     TRACEPARENT,
 )
@@ -70,8 +65,6 @@ CHALLENGE = b"www-authenticate: Bearer\r\n"
 _ACCEPTED_CODINGS = b"accept-encoding: %b\r\n" % CODINGS
 _SEND_AGAIN = (503, 504)
 """Statuses after which a client may retry, so that the message states whether the request may have run."""
-_CALLBACK, _ASYNC_ID = CALLBACK.encode(), ASYNC_ID.encode()
-_JOB_ID = re.compile(rb"[0-9a-f]{32}")
 
 
 def infer_routes(settings: Settings) -> Mapping[bytes, InferRoute]:
@@ -120,7 +113,8 @@ class Inference:
             for path, route in self.routes.items()
         }
         """The routes for targets with ``?async=true``."""
-        self._asynchronous: AsyncRequests | None = None
+        self._acceptance: JobAcceptance | None = None
+        """Accepts asynchronous requests; None if the service accepts none."""
         self._result_path = RESULT.replace("{model}", quote(settings.name))
         self._cached_bytes = (min(settings.queue.max_body_bytes, LARGE_BYTES), settings.process.max_head_bytes)
         self.header_cache: HeaderCache = self._new_header_cache()
@@ -137,7 +131,7 @@ class Inference:
 
     def set_asynchronous(self, asynchronous: AsyncRequests) -> None:
         """Accept asynchronous requests from now on."""
-        self._asynchronous = asynchronous
+        self._acceptance = JobAcceptance(asynchronous, self._parameters, self._result_path, self.reject, self._counted)
         self._parameters.accepts_async = True
 
     @property
@@ -238,12 +232,13 @@ class Inference:
             if span is not None:
                 _note_span(span, pending)
             if parameters.is_async:
-                self._accept(head, body, pending, respond)
+                assert self._acceptance is not None
+                self._acceptance.accept(head, body, pending, respond)
                 return None
         except Exception as error:
             response = self._reject_undecoded(route, error)
-            if parameters is not None and parameters.is_async:
-                response = self._kept_error(head, response)
+            if parameters is not None and parameters.is_async and self._acceptance is not None:
+                response = self._acceptance.kept_error(head, response)
             respond(response)
             return None
         decoded.inputs = {}  # only the queue refers to them now, and frees them as soon as they are sent
@@ -280,51 +275,6 @@ class Inference:
                 logger.error("event=decoding_failed unlogged=%d", unseen, exc_info=error)
             fault = ProxyError(f"the proxy could not decode this request: {type(error).__name__}: {error}")
         return self.reject(route, fault)
-
-    def _accept(
-        self,
-        head: RequestHead,
-        body: bytes | memoryview,
-        pending: PendingRequest,
-        respond: Callable[[HttpResponse], None],
-    ) -> None:
-        """Accept an asynchronous request, and respond with the location of its result.
-
-        Raises:
-            ProxyError: the request is rejected, and has no response yet.
-        """
-        headers, route = head.headers, head.route
-        assert self._asynchronous is not None
-        given = headers.get(_ASYNC_ID, b"")
-        if given and not _JOB_ID.fullmatch(given):
-            raise InvalidRequest(f"{ASYNC_ID} must be 32 hexadecimal digits")
-        callback = headers.get(_CALLBACK, b"").decode("latin-1")
-        self._asynchronous.accept(
-            JobRequest(route.label, self._parameters.job_headers(headers), body, callback),
-            pending,
-            given.decode("ascii"),
-            lambda job, error: respond(self._accepted(route, job) if error is None else self.reject(route, error)),
-        )
-
-    def _kept_error(self, head: RequestHead, response: HttpResponse) -> HttpResponse:
-        """Keep an error as the result of a request that the activator has accepted.
-
-        The activator forwards a request with 503 to another pod.
-        """
-        job_id = head.headers.get(_ASYNC_ID, b"")
-        if response.status in (409, 503) or not _JOB_ID.fullmatch(job_id) or self._asynchronous is None:
-            return response
-        callback = head.headers.get(_CALLBACK, b"").decode("latin-1")
-        request = JobRequest(head.route.label, {}, b"", callback)
-        owner = "" if head.client is None else head.client.name
-        job = self._asynchronous.keep_error(job_id.decode("ascii"), request, owner, response)
-        return response if job is None else self._accepted(head.route, job)
-
-    def _accepted(self, route: InferRoute, job: Job) -> HttpResponse:
-        location = self._result_path.replace("{id}", job.id)
-        response = json_response(202, {"id": job.id, "status": "waiting", "location": location})
-        response.lines += f"location: {location}\r\n{PREFERENCE_APPLIED}: {RESPOND_ASYNC}\r\n".encode()
-        return self._counted(route, response)
 
     def authenticate(self, head: RequestHead) -> ProxyError | None:
         """Authenticate the client; return the error if that fails, otherwise None."""

@@ -233,7 +233,7 @@ class ShadowTraffic:
             slices.append(RequestSlice(alone, part.start, part.rows, part.inputs))
         running = self._dispatcher.scheduler.start_again(make_batch(slices), begun_s)
         try:
-            sent = await self._dispatcher.run_unseen(running, completed.signature)
+            sent = await self._dispatcher.unseen.run(running, completed.signature)
             result = sent.result(completed.signature)
             check_rows(running.batch, result, completed.signature)
         except ProxyError as error:
