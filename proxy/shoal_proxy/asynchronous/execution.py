@@ -14,7 +14,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
 from shoal_proxy.asynchronous.interfaces import JobRunner, ResultDelivery
-from shoal_proxy.asynchronous.jobs import Job, JobRequest, JobState, JobTable, has_room, tag_of
+from shoal_proxy.asynchronous.jobs import Job, JobRequest, JobState, JobTable, has_room, tag_in, tag_of
 from shoal_proxy.asynchronous.records import encode_request
 from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.codecs.base import EXECUTED, HttpResponse
@@ -135,7 +135,7 @@ class AsyncRequests:
                 raise InvalidRequest(f"{CALLBACK} requires the field asynchronous.webhooks, which is not set")
             self.delivery.check(request.callback)
         if job_id and self.table.find(job_id) is not None:
-            raise Conflict(f"there is an asynchronous request with the id {job_id}")
+            raise _used_id(job_id)
         now_s, client, rows = time.monotonic(), pending.client, pending.rows
         # The client's timeout, if it sent one.
         timeout_s = min(pending.soft_deadline_s - pending.arrived_s, self._timeout_s)
@@ -288,7 +288,10 @@ class AsyncRequests:
         offset_s = time.time() - time.monotonic()  # noqa: TID251 (deadlines in the store are dates)
         try:
             await store.add_request(job.id, encode_request(job, offset_s))
-        except StoreUnavailable as error:
+            # An id that this replica has made is new.
+            if not tag_in(job.id) and await store.withdraw_if_used(job.id):
+                raise _used_id(job.id)
+        except (StoreUnavailable, Conflict) as error:
             self._forget(job)
             accepted(job, error)
             return
@@ -415,6 +418,10 @@ class AsyncRequests:
         self._dispatcher.on_room = self._submit_waiting if self.table.waiting else None
         if self.settled:
             self.on_settled()
+
+
+def _used_id(job_id: str) -> Conflict:
+    return Conflict(f"there is an asynchronous request with the id {job_id}")
 
 
 def _stopped_error() -> ProxyError:

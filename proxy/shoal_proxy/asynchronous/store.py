@@ -97,6 +97,18 @@ class JobStore:
         with _translated():
             await obstore.put_async(self._store, f"requests/{job_id}/{self.process}", record)
 
+    async def withdraw_if_used(self, job_id: str) -> bool:
+        """Delete this process's stored request if its id belonged to an earlier one; return whether it did.
+
+        The id of a new request is chosen at random; this is for those that come with the request.
+        """
+        # A request leaves the store only after its result is there, so the order matters.
+        others = [each.name async for each in self.listed(f"requests/{job_id}") if each.name != self.process]
+        used = others or await self._read(f"results/{job_id}") is not None or await self.starts(job_id)
+        if used:
+            await self.delete(f"requests/{job_id}/{self.process}")
+        return bool(used)
+
     async def request(self, job_id: str, process: str) -> bytes | None:
         """Return a stored request; None if it has been deleted."""
         return await self._read(f"requests/{job_id}/{process}")

@@ -327,3 +327,25 @@ def test_no_key_is_stored_and_clients_find_only_their_own_results(tmp_path: Path
             assert plain.get(each.url + location, headers=carol).status_code == 404
             assert plain.delete(each.url + location, headers=carol).status_code == 404
         assert all(ALICE.encode() not in path.read_bytes() for path in store.rglob("*") if path.is_file())
+
+
+def test_an_id_belongs_to_one_request_also_after_its_end_and_at_other_replicas(tmp_path: Path) -> None:
+    given = {**ASYNC, "x-shoal-async-id": "ab" * 16}
+
+    def status(running: RunningProxy, value: float) -> int:
+        return plain.post(running.url + V2_PATH, json=v2_body([row(value)]), headers=given).status_code
+
+    with stored_proxy(tmp_path) as first, stored_proxy(tmp_path) as second:
+        until_accepting(first, second)
+        first.hold()
+        assert status(first, 1.0) == 202
+        assert [status(first, 2.0), status(second, 3.0)] == [409, 409]
+        first.release()
+        location = f"/v2/models/double/results/{'ab' * 16}"
+        assert outputs(result(first.url, location)) == doubled(1.0)
+        first.until(lambda: requests_of(first).settled)
+        assert [status(first, 4.0), status(second, 5.0)] == [409, 409]
+        assert plain.delete(first.url + location).status_code == 204
+        assert [status(first, 6.0), status(second, 7.0)] == [409, 409]
+        assert runs(first) + runs(second) == Counter({1.0: 1})
+        assert all(len(requests_of(each).table) == 0 for each in (first, second))
