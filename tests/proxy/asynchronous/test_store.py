@@ -349,3 +349,24 @@ def test_an_id_belongs_to_one_request_also_after_its_end_and_at_other_replicas(t
         assert [status(first, 6.0), status(second, 7.0)] == [409, 409]
         assert runs(first) + runs(second) == Counter({1.0: 1})
         assert all(len(requests_of(each).table) == 0 for each in (first, second))
+
+
+def test_a_result_that_is_not_in_the_store_yet_is_not_returned(tmp_path: Path) -> None:
+    with stored_proxy(tmp_path) as first, stored_proxy(tmp_path) as second:
+        until_accepting(first, second)
+        first.hold()
+        location = accept(first.url, 1.0)
+        first.until(lambda: first.runtime.running >= 1)
+        # The first replica seems to have stopped, and the store has an error as the request's result.
+        second.call(recovery_of(second).continue_requests, time.monotonic() + LEASE_S + 1)
+        assert executed(plain.get(second.url + location)) == "maybe"
+        place = tmp_path / "model-double" / "results"
+        place.rename(tmp_path / "away")
+        place.write_text("no directory")
+        first.release()
+        first.until(lambda: requests_of(first).table.started == 0)
+        assert plain.get(first.url + location).status_code == 202
+        place.unlink()
+        (tmp_path / "away").rename(place)
+        first.until(lambda: requests_of(first).settled)
+        assert executed(plain.get(first.url + location)) == "maybe"
