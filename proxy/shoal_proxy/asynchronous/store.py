@@ -62,7 +62,7 @@ class JobStore:
         try:
             place = f"{uri.rstrip('/')}/model-{model}"
             if uri.startswith("file://"):
-                self._store: Any = LocalStore(place.removeprefix("file://"), mkdir=True)
+                self._store: Any = LocalStore(place.removeprefix("file://"), mkdir=True, automatic_cleanup=True)
             else:
                 options: Any = {"allow_http": plain, **_PATIENCE}
                 self._store = from_url(place, client_options=options, retry_config=_RETRIES)

@@ -370,3 +370,16 @@ def test_a_result_that_is_not_in_the_store_yet_is_not_returned(tmp_path: Path) -
         (tmp_path / "away").rename(place)
         first.until(lambda: requests_of(first).settled)
         assert executed(plain.get(first.url + location)) == "maybe"
+
+
+def test_the_store_keeps_no_empty_directories(tmp_path: Path) -> None:
+    with stored_proxy(tmp_path, asynchronous__timeout_seconds=1, asynchronous__result_seconds=0) as running:
+        until_accepting(running)
+        assert result(running.url, accept(running.url)).status_code == 200
+        running.until(lambda: requests_of(running).settled)
+        place = tmp_path / "model-double"
+        assert not (place / "requests").exists()
+        running.until(lambda: time.time() - (place / "started").stat().st_mtime > 1)  # noqa: TID251 (of files)
+        running.call(recovery_of(running).sweep)
+        assert {path.name for path in place.iterdir()} == {"processes"}
+        assert result(running.url, accept(running.url)).status_code == 200
