@@ -11,6 +11,7 @@ An object is created with a condition where two processes could create it, and t
 """
 
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from shoal_schema.resource.locations import scheme_of
 _PATIENCE: Final[Any] = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=60)}
 _RETRIES: Final[Any] = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
 _HEAD_BYTES: Final = 1 << 16
+_NUMBER: Final = re.compile("[0-9]{1,9}")
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL")
 
 
@@ -143,7 +145,7 @@ class JobStore:
 
     async def starts(self, job_id: str) -> list[str]:
         """Return the processes that started a request, in order."""
-        numbers = sorted([int(each.name) async for each in self.listed(f"started/{job_id}") if each.name.isdigit()])
+        numbers = sorted([int(each.name) async for each in self.listed(f"started/{job_id}") if _NUMBER.fullmatch(each.name)])
         found = [await self._read(f"started/{job_id}/{number}") for number in numbers]
         return [each.decode("latin-1") for each in found if each is not None]
 

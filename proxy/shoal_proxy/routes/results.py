@@ -11,9 +11,10 @@ from shoal_proxy.asynchronous.execution import AsyncRequests
 from shoal_proxy.asynchronous.ids import is_overdue, may_be_held
 from shoal_proxy.asynchronous.jobs import JobState, is_job_id
 from shoal_proxy.asynchronous.peers import PeerResults
+from shoal_proxy.asynchronous.records import UnreadableRecord
 from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.dispatch.runtime_connection import RuntimeResponse
-from shoal_proxy.errors import NotFound, ResultMissing
+from shoal_proxy.errors import ModelFailed, NotFound, ResultMissing
 
 if TYPE_CHECKING:
     from shoal_proxy.asynchronous.store import JobStore
@@ -69,7 +70,11 @@ class Results:
         if not is_job_id(job_id) or self._asynchronous.holds(job_id):
             raise NotFound(f"no asynchronous request {job_id:.80}")
         if (store := self._asynchronous.store) is not None:
-            if (stored := await _of_store(store, job_id, owner, method)) is not None:
+            try:
+                stored = await _of_store(store, job_id, owner, method)
+            except UnreadableRecord:
+                raise ModelFailed(f"the store's record of {job_id} cannot be read") from None
+            if stored is not None:
                 return stored
         elif self._peers is not None and not only_here:
             found = await self._peers.find(method, job_id, tuple(credentials))
