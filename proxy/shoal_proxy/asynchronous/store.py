@@ -145,7 +145,8 @@ class JobStore:
 
     async def starts(self, job_id: str) -> list[str]:
         """Return the processes that started a request, in order."""
-        numbers = sorted([int(each.name) async for each in self.listed(f"started/{job_id}") if _NUMBER.fullmatch(each.name)])
+        names = [each.name async for each in self.listed(f"started/{job_id}")]
+        numbers = sorted(int(name) for name in names if _NUMBER.fullmatch(name))
         found = [await self._read(f"started/{job_id}/{number}") for number in numbers]
         return [each.decode("latin-1") for each in found if each is not None]
 

@@ -400,7 +400,9 @@ def test_records_that_another_program_wrote_do_not_keep_requests_waiting(tmp_pat
         assert not list((place / "requests").rglob("gone.1"))
 
 
-@pytest.mark.parametrize("record", [b"junk", b'{"owner":"","status":1000}\n', b'{"owner":"","status":200,"lines":"\xe4\xb8\xad"}\n'])
+@pytest.mark.parametrize(
+    "record", [b"junk", b'{"owner":"","status":1000}\n', b'{"owner":"","status":200,"lines":"\xe4\xb8\xad"}\n']
+)
 def test_an_unreadable_result_is_an_error_of_its_request(tmp_path: Path, record: bytes) -> None:
     with stored_proxy(tmp_path) as running:
         until_accepting(running)
