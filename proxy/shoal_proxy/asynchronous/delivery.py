@@ -146,9 +146,6 @@ class WebhookDelivery:
         except InvalidRequest as error:
             self._give_up(job_id, "", WebhookOutcome.REFUSED, error.message)
             return
-        if not self.queue.has_room(response.size_bytes):
-            self._give_up(job_id, callback.host, WebhookOutcome.OVERFLOW, "the limit of held webhooks is reached")
-            return
         headers = [
             (b"host", callback.authority.encode()),
             (b"user-agent", f"shoal/{VERSION}".encode()),
@@ -158,6 +155,13 @@ class WebhookDelivery:
             *described_by(response.lines),
         ]
         delivery = Delivery(job_id, callback, response.status, headers, response.body, response.size_bytes)
+        dropped = self.queue.make_room(delivery)
+        has_room = self.queue.has_room(response.size_bytes)
+        for each in dropped if has_room else [*dropped, delivery]:
+            full = "the limit of held webhooks is reached"
+            self._give_up(each.job_id, each.callback.host, WebhookOutcome.OVERFLOW, full, each.tries)
+        if not has_room:
+            return
         self.queue.add(delivery, time.monotonic())
         self._changed.set()
 
