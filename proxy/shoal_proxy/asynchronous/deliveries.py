@@ -48,6 +48,9 @@ class DeliveryQueue:
         self._max_bytes = max_bytes
         self.held = 0
         self.size_bytes = 0
+        self._held_of: Counter[tuple[str, int]] = Counter()
+        self._bytes_of: Counter[tuple[str, int]] = Counter()
+        """Deliveries and their bytes, by receiver."""
         self._running: Counter[tuple[str, int]] = Counter()
         # Heaps of time, order and delivery, by receiver, in the order of the receivers' turns.
         self._waiting: dict[tuple[str, int], list[tuple[float, int, Delivery]]] = {}
@@ -62,10 +65,34 @@ class DeliveryQueue:
         """Return whether another delivery of this size is within the limits."""
         return self.held < self._max_held and self.size_bytes + size_bytes <= self._max_bytes
 
+    def make_room(self, delivery: Delivery) -> list[Delivery]:
+        """Remove deliveries of the receivers that hold the most, so that a new one is within the limits.
+
+        Each of them holds more than the new one's receiver would, so a receiver that does not respond costs others no
+        webhook. The delivery that would start last is removed first.
+
+        Returns: the removed deliveries. Afterwards, `has_room` may still be False.
+        """
+        removed: list[Delivery] = []
+        while not self.has_room(delivery.size_bytes) and self._waiting:
+            by_number = self.held >= self._max_held
+            amounts, more = (self._held_of, 1) if by_number else (self._bytes_of, delivery.size_bytes)
+            receiver = max(self._waiting, key=amounts.__getitem__)
+            if amounts[receiver] <= amounts[delivery.receiver] + more:
+                break
+            heap = self._waiting[receiver]
+            last = max(heap)
+            heap.remove(last)
+            heapq.heapify(heap)
+            if not heap:
+                del self._waiting[receiver]
+            self._hold(last[2], -1)
+            removed.append(last[2])
+        return removed
+
     def add(self, delivery: Delivery, now_s: float) -> None:
         """Hold a delivery, which starts as soon as its receiver has a free place."""
-        self.held += 1
-        self.size_bytes += delivery.size_bytes
+        self._hold(delivery, 1)
         self._wait(delivery, now_s)
 
     def start(self, now_s: float) -> list[Delivery]:
@@ -100,8 +127,7 @@ class DeliveryQueue:
     def remove(self, delivery: Delivery) -> None:
         """Remove a running delivery that succeeded or was given up."""
         self._end_try(delivery)
-        self.held -= 1
-        self.size_bytes -= delivery.size_bytes
+        self._hold(delivery, -1)
 
     def next_start_s(self) -> float | None:
         """Return the earliest time of a try that needs no other one to end; None if there is none."""
@@ -109,6 +135,15 @@ class DeliveryQueue:
             return None
         times = [heap[0][0] for each, heap in self._waiting.items() if self._running[each] < MAX_RUNNING_PER_HOST]
         return min(times, default=None)
+
+    def _hold(self, delivery: Delivery, sign: int) -> None:
+        """Count a delivery as held (1), or not any more (-1)."""
+        self.held += sign
+        self.size_bytes += sign * delivery.size_bytes
+        self._held_of[delivery.receiver] += sign
+        self._bytes_of[delivery.receiver] += sign * delivery.size_bytes
+        if not self._held_of[delivery.receiver]:
+            del self._held_of[delivery.receiver], self._bytes_of[delivery.receiver]
 
     def _wait(self, delivery: Delivery, at_s: float) -> None:
         heapq.heappush(self._waiting.setdefault(delivery.receiver, []), (at_s, self._next_order, delivery))

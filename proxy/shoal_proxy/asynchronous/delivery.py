@@ -1,21 +1,21 @@
-"""Deliver webhooks: read the keys, connect to checked addresses, send, and retry."""
+"""Deliver webhooks: read the keys, send, and retry."""
 
 import asyncio
 import contextlib
 import logging
 import random
-import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Final
 
 import httpcore
 import httpx
 
-from shoal_proxy.asynchronous.callbacks import ListedHosts, refusal
+from shoal_proxy.asynchronous.callbacks import ListedHosts
 from shoal_proxy.asynchronous.deliveries import Delivery, DeliveryQueue
+from shoal_proxy.asynchronous.network import AddressRefused, CheckedNetwork, Resolve, resolve_host
 from shoal_proxy.asynchronous.webhooks import (
     GONE,
     RetrySchedule,
@@ -40,18 +40,11 @@ logger = logging.getLogger(__name__)
 TRY_S: Final = 15.0
 """Time for one try, from the resolution of the host until the head of the response."""
 CONNECT_S: Final = 5.0
-MAX_ADDRESSES: Final = 4
-"""Addresses of a host that one try connects to."""
 CHECK_S: Final = 1.0
 """Interval of checks of the keys' files."""
 MAX_KEYS_BYTES: Final = 4096
 _PIECE_BYTES: Final = 65_536
 _SCHEDULE: Final = RetrySchedule()
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-
-
-class AddressRefused(Exception):
-    """All addresses of a host are of kinds that receive no webhooks."""
 
 
 class SigningKeys:
@@ -84,61 +77,6 @@ class SigningKeys:
             if fault != self._fault:
                 self._fault = fault
                 logger.error("event=webhook_keys_unreadable path=%s message=%s", self._path, fault)
-
-
-class CheckedNetwork(httpcore.AsyncNetworkBackend):
-    """A network that connects only to allowed addresses, which it resolves itself.
-
-    A host name that changes its address between a check and the connection gains nothing: the connection goes to the
-    checked address.
-    """
-
-    def __init__(self, hosts: ListedHosts, resolve: Resolve) -> None:
-        self._hosts = hosts
-        self._resolve = resolve
-        self._network = httpcore.AnyIOBackend()
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 (httpcore's interface)
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        """Connect to the first allowed address of a host that accepts.
-
-        Raises:
-            AddressRefused: the host has no allowed address.
-            httpcore.ConnectError: the host has no address, or no allowed one accepts.
-            httpcore.ConnectTimeout: no allowed address accepts in time.
-        """
-        exact = self._hosts.is_exact(host, port)
-        addresses = await self._resolve(host, port)
-        refusals = [refusal(address, exact=exact) for address in addresses]
-        allowed = [address for address, why in zip(addresses, refusals, strict=True) if not why]
-        if addresses and not allowed:
-            raise AddressRefused(refusals[0])
-        fault: httpcore.ConnectError | httpcore.ConnectTimeout = httpcore.ConnectError("the host has no address")
-        for address in allowed[:MAX_ADDRESSES]:
-            try:
-                return await self._network.connect_tcp(address, port, timeout, local_address, socket_options)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                fault = error
-        raise fault
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait (httpcore)."""
-        await asyncio.sleep(seconds)
-
-
-async def resolve_host(host: str, port: int) -> Sequence[str]:
-    """Return the IP addresses of a host, in the order of preference."""
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError:
-        return ()
-    return [str(address[0]) for *_, address in found]
 
 
 class WebhookDelivery:
@@ -208,9 +146,6 @@ class WebhookDelivery:
         except InvalidRequest as error:
             self._give_up(job_id, "", WebhookOutcome.REFUSED, error.message)
             return
-        if not self.queue.has_room(response.size_bytes):
-            self._give_up(job_id, callback.host, WebhookOutcome.OVERFLOW, "the limit of held webhooks is reached")
-            return
         headers = [
             (b"host", callback.authority.encode()),
             (b"user-agent", f"shoal/{VERSION}".encode()),
@@ -220,6 +155,13 @@ class WebhookDelivery:
             *described_by(response.lines),
         ]
         delivery = Delivery(job_id, callback, response.status, headers, response.body, response.size_bytes)
+        dropped = self.queue.make_room(delivery)
+        has_room = self.queue.has_room(response.size_bytes)
+        for each in dropped if has_room else [*dropped, delivery]:
+            full = "the limit of held webhooks is reached"
+            self._give_up(each.job_id, each.callback.host, WebhookOutcome.OVERFLOW, full, each.tries)
+        if not has_room:
+            return
         self.queue.add(delivery, time.monotonic())
         self._changed.set()
 

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 from shoal_proxy.asynchronous.interfaces import JobRunner, ResultDelivery
 from shoal_proxy.asynchronous.jobs import Job, JobRequest, JobState, JobTable, has_room, tag_of
-from shoal_proxy.asynchronous.writes import StoreWrites
+from shoal_proxy.asynchronous.writes import StoreWrites, used_id
 from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.codecs.base import EXECUTED, HttpResponse
 from shoal_proxy.dispatch.dispatcher import Dispatcher
 from shoal_proxy.errors import (
     BodyTooLarge,
-    Conflict,
     DeadlineExceeded,
     Draining,
     InvalidRequest,
@@ -131,7 +130,7 @@ class AsyncRequests:
                 raise InvalidRequest(f"{CALLBACK} requires the field asynchronous.webhooks, which is not set")
             self.delivery.check(request.callback)
         if job_id and self.table.find(job_id) is not None:
-            raise Conflict(f"there is an asynchronous request with the id {job_id}")
+            raise used_id(job_id)
         now_s, client, rows = time.monotonic(), pending.client, pending.rows
         # The client's timeout, if it sent one.
         timeout_s = min(pending.soft_deadline_s - pending.arrived_s, self._timeout_s)

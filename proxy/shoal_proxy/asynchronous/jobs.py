@@ -12,7 +12,7 @@ are monotonic seconds.
 
 import heapq
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from enum import StrEnum
 from hashlib import blake2b
@@ -25,6 +25,7 @@ from shoal_proxy.codecs.base import HttpResponse
 _ID: Final = re.compile("[0-9a-f]{32}(-[0-9a-f]{8})?")
 _TAG_BYTES: Final = 4
 _MIN_COMPACTED: Final = 256
+_SHARE: Final = "and may not hold more than what is free. Fetch and delete results earlier"
 
 
 class JobState(StrEnum):
@@ -131,6 +132,9 @@ class JobTable:
         self._ended: deque[Job] = deque()
         """Jobs with a result, the oldest first; also dropped ones."""
         self._serial = 0
+        self._jobs_of: Counter[str] = Counter()
+        self._bytes_of: Counter[str] = Counter()
+        """Jobs and bytes by authenticated client."""
         self.held_bytes = 0
         self.waiting = 0
         self.waiting_rows = 0
@@ -151,15 +155,23 @@ class JobTable:
     def accept(self, job: Job) -> str:
         """Reserve room for a job that does not wait yet.
 
+        An authenticated client that has other jobs may hold no more than what is free.
+
         Returns: the limit that rejects it, in words; empty if it is accepted.
         """
         if len(self._jobs) >= self._max_jobs:
             return f"this replica holds {len(self._jobs)} asynchronous requests and results, which is its limit"
         if self.held_bytes + job.held_bytes > self._max_bytes:
             return f"asynchronous requests and results take {self.held_bytes} of {self._max_bytes} bytes"
+        if job.owner and self._jobs_of[job.owner]:
+            if exceeds_share(self._jobs_of[job.owner], 1, len(self._jobs), self._max_jobs):
+                return f"this client holds {self._jobs_of[job.owner]} asynchronous requests and results, {_SHARE}"
+            if exceeds_share(self._bytes_of[job.owner], job.held_bytes, self.held_bytes, self._max_bytes):
+                return f"requests and results of this client take {self._bytes_of[job.owner]} bytes, {_SHARE}"
         assert job.id not in self._jobs
         self._jobs[job.id] = job
-        self.held_bytes += job.held_bytes
+        self._jobs_of[job.owner] += 1
+        self._hold(job, job.held_bytes)
         return ""
 
     def enqueue(self, job: Job) -> None:
@@ -194,13 +206,17 @@ class JobTable:
     def end(self, job: Job, response: HttpResponse, now_s: float) -> bool:
         """End a job with its response, and drop its request.
 
-        Returns: False if the response does not fit into the limit of bytes; then the job has not ended.
+        Returns: False if the response does not fit into the limits of bytes; then the job has not ended.
         """
         more_bytes = response.size_bytes + len(response.lines) - job.held_bytes
-        if more_bytes > 0 and self.held_bytes + more_bytes > self._max_bytes:
-            return False
+        if more_bytes > 0:
+            if self.held_bytes + more_bytes > self._max_bytes:
+                return False
+            others = job.owner and self._jobs_of[job.owner] > 1
+            if others and exceeds_share(self._bytes_of[job.owner], more_bytes, self.held_bytes, self._max_bytes):
+                return False
         self._set_state(job, JobState.ENDED)
-        self.held_bytes += more_bytes
+        self._hold(job, more_bytes)
         job.held_bytes += more_bytes
         job.request = None
         job.response = response
@@ -215,7 +231,10 @@ class JobTable:
         if self._jobs.pop(job.id, None) is None:
             return
         self._set_state(job, JobState.ENDED)
-        self.held_bytes -= job.held_bytes
+        self._hold(job, -job.held_bytes)
+        self._jobs_of[job.owner] -= 1
+        if not self._jobs_of[job.owner]:
+            del self._jobs_of[job.owner], self._bytes_of[job.owner]
         job.held_bytes = 0
         job.request = job.response = None
 
@@ -249,6 +268,10 @@ class JobTable:
     def waiting_jobs(self) -> list[Job]:
         """Return the jobs that wait, in no order."""
         return [job for job in self._jobs.values() if job.state is JobState.WAITING]
+
+    def _hold(self, job: Job, more_bytes: int) -> None:
+        self.held_bytes += more_bytes
+        self._bytes_of[job.owner] += more_bytes
 
     def _wait(self, job: Job) -> None:
         heapq.heappush(self._order, (job.accepted_s + job.level * self._ageing_s, job.serial, job))
@@ -287,6 +310,20 @@ def has_room(queued_rows: int, batch_rows: int, in_flight: int, max_rows: int) -
         max_rows: most rows of the queue.
     """
     return queued_rows < min(in_flight * batch_rows, max(1, max_rows // 2))
+
+
+def exceeds_share(held: int, more: int, all_held: int, limit: int) -> bool:
+    """Return whether a client would hold more than what is free.
+
+    So the first client gets half, the next one a quarter, and there is always room for another one.
+
+    Args:
+        held: what the client holds.
+        more: what it adds.
+        all_held: what all clients hold, without ``more``.
+        limit: the limit for all.
+    """
+    return held + more > limit - all_held
 
 
 def is_job_id(text: str) -> bool:

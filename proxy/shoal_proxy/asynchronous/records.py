@@ -1,24 +1,26 @@
 """Stored forms of asynchronous requests and their results: a line of JSON, then the body."""
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from shoal_proxy.asynchronous.jobs import Job, JobRequest
-from shoal_proxy.codecs.base import HttpResponse
+from shoal_proxy.codecs.base import MAX_ROWS, HttpResponse
+from shoal_schema.interfaces.protocols import HTTP
 
 DELETED = 0
 """Status of a result that the client has deleted or cancelled."""
 _END = b"\n"
+_PROTOCOLS: Final = frozenset(protocol.label for protocol in HTTP.protocols if protocol.asynchronous)
 
 
 class _RequestLine(Struct, omit_defaults=True):
     owner: str
     protocol: str
     headers: list[tuple[str, str]]
-    rows: int
-    level: int
+    rows: Annotated[int, Meta(ge=0, le=MAX_ROWS)]
+    level: Annotated[int, Meta(ge=0, le=9)]
     accepted_at: float
     deadline_at: float
     callback: str = ""
@@ -77,7 +79,9 @@ def decode_request(job_id: str, record: bytes, wall_offset_s: float) -> Job:
         UnreadableRecord: the record is invalid.
     """
     line, body = _split(record, _RequestLine)
-    headers = {name.encode("latin-1"): value.encode("latin-1") for name, value in line.headers}
+    if line.protocol not in _PROTOCOLS:
+        raise UnreadableRecord(f"an object of the store has the protocol {line.protocol!r:.80}, which is unknown")
+    headers = {_bytes(name): _bytes(value) for name, value in line.headers}
     return Job(
         job_id,
         JobRequest(line.protocol, headers, body, line.callback),
@@ -114,8 +118,17 @@ def decode_result(record: bytes) -> StoredResult:
         UnreadableRecord: the record is invalid.
     """
     line, body = _split(record, _ResultLine)
-    response = HttpResponse(line.status, (body,), line.content_type.encode("latin-1"), line.lines.encode("latin-1"))
+    if line.status != DELETED and not 100 <= line.status <= 599:
+        raise UnreadableRecord(f"an object of the store has the status {line.status}")
+    response = HttpResponse(line.status, (body,), _bytes(line.content_type), _bytes(line.lines))
     return StoredResult(line.owner, response)
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError as error:
+        raise UnreadableRecord(f"an object of the store is not a record: {error.reason}") from None
 
 
 def _split(record: bytes, kind: type[Any]) -> tuple[Any, bytes]:

@@ -69,12 +69,15 @@ class Recovery:
                 await self.renew(now_s)
                 self._store.ready = True
                 await self.continue_requests(now_s)
-                if now_s - self._swept_s >= SWEEP_S:
-                    self._swept_s = now_s
-                    await self.sweep()
             except StoreUnavailable as error:
-                if (unlogged := self._failures.take(now_s)) is not None:
-                    logger.error("event=store_unavailable unlogged=%d error=%s", unlogged, error.message)
+                self._log(error, now_s)
+            if now_s - self._swept_s >= SWEEP_S:
+                self._swept_s = now_s
+                # Also after a failed write: in a full store, only this makes room.
+                try:
+                    await self.sweep()
+                except StoreUnavailable as error:
+                    self._log(error, now_s)
             await asyncio.sleep(RENEW_S)
 
     async def renew(self, now_s: float) -> None:
@@ -102,6 +105,10 @@ class Recovery:
             except UnreadableRecord as error:
                 logger.warning("event=request_unreadable id=%s error=%s", job_id, error)
                 await self._store.delete(f"requests/{name}")
+            except StoreUnavailable:
+                raise
+            except Exception:  # one request must not keep the others waiting
+                logger.exception("event=request_not_continued id=%s", job_id)
 
     async def _continue(self, job_id: str, process: str, now_s: float) -> None:
         if await self._store.result(job_id) is not None:
@@ -121,6 +128,10 @@ class Recovery:
         assert job.request is not None
         stopped = RuntimeLost("the replica stopped while it ran this asynchronous request")
         await self._keeper.end_lost(job, job.request, stopped)
+
+    def _log(self, error: StoreUnavailable, now_s: float) -> None:
+        if (unlogged := self._failures.take(now_s)) is not None:
+            logger.error("event=store_unavailable unlogged=%d error=%s", unlogged, error.message)
 
     async def sweep(self) -> None:
         """Delete old results, and what belongs to them.

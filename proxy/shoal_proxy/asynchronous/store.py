@@ -11,6 +11,7 @@ An object is created with a condition where two processes could create it, and t
 """
 
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from shoal_schema.resource.locations import scheme_of
 _PATIENCE: Final[Any] = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=60)}
 _RETRIES: Final[Any] = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
 _HEAD_BYTES: Final = 1 << 16
+_NUMBER: Final = re.compile("[0-9]{1,9}")
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL")
 
 
@@ -62,7 +64,7 @@ class JobStore:
         try:
             place = f"{uri.rstrip('/')}/model-{model}"
             if uri.startswith("file://"):
-                self._store: Any = LocalStore(place.removeprefix("file://"), mkdir=True)
+                self._store: Any = LocalStore(place.removeprefix("file://"), mkdir=True, automatic_cleanup=True)
             else:
                 options: Any = {"allow_http": plain, **_PATIENCE}
                 self._store = from_url(place, client_options=options, retry_config=_RETRIES)
@@ -96,6 +98,18 @@ class JobStore:
         """Store an accepted request."""
         with _translated():
             await obstore.put_async(self._store, f"requests/{job_id}/{self.process}", record)
+
+    async def withdraw_if_used(self, job_id: str) -> bool:
+        """Delete this process's stored request if its id belonged to an earlier one; return whether it did.
+
+        The id of a new request is chosen at random; this is for those that come with the request.
+        """
+        # A request leaves the store only after its result is there, so the order matters.
+        others = [each.name async for each in self.listed(f"requests/{job_id}") if each.name != self.process]
+        used = others or await self._read(f"results/{job_id}") is not None or await self.starts(job_id)
+        if used:
+            await self.delete(f"requests/{job_id}/{self.process}")
+        return bool(used)
 
     async def request(self, job_id: str, process: str) -> bytes | None:
         """Return a stored request; None if it has been deleted."""
@@ -131,7 +145,8 @@ class JobStore:
 
     async def starts(self, job_id: str) -> list[str]:
         """Return the processes that started a request, in order."""
-        numbers = sorted([int(each.name) async for each in self.listed(f"started/{job_id}") if each.name.isdigit()])
+        names = [each.name async for each in self.listed(f"started/{job_id}")]
+        numbers = sorted(int(name) for name in names if _NUMBER.fullmatch(name))
         found = [await self._read(f"started/{job_id}/{number}") for number in numbers]
         return [each.decode("latin-1") for each in found if each is not None]
 

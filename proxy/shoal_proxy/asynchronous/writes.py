@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Final
 
-from shoal_proxy.asynchronous.jobs import Job
+from shoal_proxy.asynchronous.jobs import Job, tag_in
 from shoal_proxy.asynchronous.records import encode_request
 from shoal_proxy.codecs.base import HttpResponse
-from shoal_proxy.errors import ProxyError, StoreUnavailable
+from shoal_proxy.errors import Conflict, ProxyError, StoreUnavailable
 
 if TYPE_CHECKING:
     from shoal_proxy.asynchronous.store import JobStore
@@ -52,6 +52,9 @@ class StoreWrites:
         error: ProxyError | None = None
         try:
             await self._store.add_request(job.id, encode_request(job, offset_s))
+            # An id that this replica has made is new.
+            if not tag_in(job.id) and await self._store.withdraw_if_used(job.id):
+                error = used_id(job.id)
         except StoreUnavailable as failure:
             error = failure
         written(error)
@@ -114,3 +117,8 @@ class StoreWrites:
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("event=asynchronous_write_failed", exc_info=error)
         self._on_ended()
+
+
+def used_id(job_id: str) -> Conflict:
+    """Return the error for an id that another request has."""
+    return Conflict(f"there is an asynchronous request with the id {job_id}")

@@ -9,11 +9,12 @@ from starlette.responses import JSONResponse, Response
 
 from shoal_proxy.asynchronous.execution import AsyncRequests
 from shoal_proxy.asynchronous.ids import is_overdue, may_be_held
-from shoal_proxy.asynchronous.jobs import Job, JobState, is_job_id
+from shoal_proxy.asynchronous.jobs import JobState, is_job_id
 from shoal_proxy.asynchronous.peers import PeerResults
+from shoal_proxy.asynchronous.records import UnreadableRecord
 from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.dispatch.runtime_connection import RuntimeResponse
-from shoal_proxy.errors import NotFound, ResultMissing
+from shoal_proxy.errors import ModelFailed, NotFound, ResultMissing
 
 if TYPE_CHECKING:
     from shoal_proxy.asynchronous.store import JobStore
@@ -61,11 +62,19 @@ class Results:
             if method == b"DELETE":
                 await self._asynchronous.delete(job)
                 return Response(status_code=204)
-            return _response_of(job)
+            if job.response is not None and self._asynchronous.store is None:
+                return stored_response(job.response)
+            # With a store, the result is the first one that is written: another replica may have ended the request.
+            ended = job.state is JobState.ENDED
+            return _waiting(job.id, JobState.STARTED if ended else job.state)
         if not is_job_id(job_id) or self._asynchronous.holds(job_id):
             raise NotFound(f"no asynchronous request {job_id:.80}")
         if (store := self._asynchronous.store) is not None:
-            if (stored := await _of_store(store, job_id, owner, method)) is not None:
+            try:
+                stored = await _of_store(store, job_id, owner, method)
+            except UnreadableRecord:
+                raise ModelFailed(f"the store's record of {job_id} cannot be read") from None
+            if stored is not None:
                 return stored
         elif self._peers is not None and not only_here:
             found = await self._peers.find(method, job_id, tuple(credentials))
@@ -106,10 +115,6 @@ async def _of_store(store: "JobStore", job_id: str, owner: str, method: bytes) -
     if stored is None:
         return _waiting(job_id, JobState.WAITING)
     return stored_response(stored.response)
-
-
-def _response_of(job: Job) -> Response:
-    return _waiting(job.id, job.state) if job.response is None else stored_response(job.response)
 
 
 def _waiting(job_id: str, state: JobState) -> Response:

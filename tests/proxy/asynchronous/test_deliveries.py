@@ -64,13 +64,41 @@ def test_deliveries_and_bytes_are_limited() -> None:
     assert queue.has_room(10)
 
 
+def test_a_receiver_that_holds_the_most_makes_room_for_others() -> None:
+    queue = DeliveryQueue(10, 1000)
+    for number in range(10):
+        queue.add(delivery("slow", job_id=str(number)), float(number))
+    assert queue.make_room(delivery("slow")) == []
+    assert not queue.has_room(1)
+    for number in range(5):
+        new = delivery("fast")
+        assert [each.job_id for each in queue.make_room(new)] == [str(9 - number)]
+        queue.add(new, 0.0)
+    assert queue.make_room(delivery("fast")) == []
+    # Running ones stay.
+    assert [each.job_id for each in queue.start(0.0) if each.callback.host == "slow"] == ["0"]
+
+
+def test_a_receiver_that_holds_the_most_bytes_makes_room_for_others() -> None:
+    queue = DeliveryQueue(1000, 100)
+    for number in range(9):
+        queue.add(delivery("large", 10, str(number)), float(number))
+    queue.add(delivery("small", 10), 0.0)
+    new = delivery("other", 15)
+    assert [each.job_id for each in queue.make_room(new)] == ["8", "7"]
+    assert queue.has_room(15)
+    assert queue.make_room(delivery("other", 90)) == []
+    assert queue.held == 8
+
+
 class Queues(RuleBasedStateMachine):
     """Any order of additions, ends and retries."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue = DeliveryQueue(10_000, 10_000)
+        self.queue = DeliveryQueue(40, 10_000)
         self.now_s = 0.0
+        self.added = 0
         self.waiting: dict[int, float] = {}
         self.running: list[Delivery] = []
         self.all: dict[int, Delivery] = {}
@@ -78,7 +106,15 @@ class Queues(RuleBasedStateMachine):
     @rule(host=st.sampled_from("abcdefg"), count=st.integers(1, 9))
     def add(self, host: str, count: int) -> None:
         for _ in range(count):
-            each = delivery(host, job_id=str(len(self.all)))
+            each = delivery(host, job_id=str(self.added))
+            self.added += 1
+            own = sum(other.receiver == each.receiver for other in self.all.values())
+            for removed in self.queue.make_room(each):
+                assert sum(other.receiver == removed.receiver for other in self.all.values()) > own + 1
+                del self.waiting[id(removed)], self.all[id(removed)]
+            if not self.queue.has_room(each.size_bytes):
+                assert len(self.all) == 40
+                continue
             self.all[id(each)] = each
             self.waiting[id(each)] = self.now_s
             self.queue.add(each, self.now_s)

@@ -24,14 +24,24 @@ class Jobs(RuleBasedStateMachine):
         self.ends: Counter[str] = Counter()
         self.alive: dict[str, Job] = {}
 
-    @rule(target=known, size=st.integers(0, 60), level=st.integers(0, 9), timeout_s=st.floats(1, 100))
-    def accept(self, size: int, level: int, timeout_s: float) -> object:
+    def held_by(self, owner: str) -> list[int]:
+        """Return the bytes of each job of a client; empty without access control."""
+        return [each.held_bytes for each in self.alive.values() if owner and each.owner == owner]
+
+    @rule(
+        target=known, size=st.integers(0, 60), level=st.integers(0, 9), timeout_s=st.floats(1, 100),
+        owner=st.sampled_from(["", "alice", "bob"]),
+    )  # fmt: skip
+    def accept(self, size: int, level: int, timeout_s: float, owner: str) -> object:
         self.number += 1
         job = Job(
-            str(self.number), JobRequest("v2", {}, b"x" * size), rows=1 + size, level=level,
+            str(self.number), JobRequest("v2", {}, b"x" * size), rows=1 + size, level=level, owner=owner,
             accepted_s=self.now_s, deadline_s=self.now_s + timeout_s,
         )  # fmt: skip
-        fits = len(self.alive) < MAX_JOBS and sum(each.held_bytes for each in self.alive.values()) + size <= MAX_BYTES
+        held_bytes, own = sum(each.held_bytes for each in self.alive.values()), self.held_by(owner)
+        fits = len(self.alive) < MAX_JOBS and held_bytes + size <= MAX_BYTES
+        if own:
+            fits = fits and len(own) < MAX_JOBS - len(self.alive) and sum(own) + size <= MAX_BYTES - held_bytes
         assert (self.table.accept(job) == "") == fits
         if not fits:
             return multiple()
@@ -60,7 +70,11 @@ class Jobs(RuleBasedStateMachine):
     def end(self, job: Job, size: int) -> None:
         if job.state is not JobState.STARTED:
             return
-        fits = sum(each.held_bytes for each in self.alive.values()) - job.held_bytes + size <= MAX_BYTES
+        held_bytes, own = sum(each.held_bytes for each in self.alive.values()), self.held_by(job.owner)
+        more_bytes = size - job.held_bytes
+        fits = held_bytes + more_bytes <= MAX_BYTES
+        if len(own) > 1:
+            fits = fits and sum(own) + more_bytes <= MAX_BYTES - held_bytes
         ended = self.table.end(job, HttpResponse(200, (b"y" * size,)), self.now_s)
         assert ended == (fits or size <= job.held_bytes)
         if ended:
@@ -110,6 +124,24 @@ def test_room_in_the_scheduler_leaves_places_to_waiting_clients() -> None:
     assert has_room(32, 32, 2, 1024)
     assert not has_room(16, 32, 1, 32)
     assert has_room(0, 1, 1, 1)
+
+
+def test_a_client_leaves_room_for_others() -> None:
+    table = JobTable(max_jobs=100, max_bytes=1000, result_s=RESULT_S, ageing_s=AGEING_S)
+
+    def accepted(owner: str, size: int) -> int:
+        """Return how many requests of a client are accepted."""
+        jobs = (
+            Job(f"{owner}{number}", JobRequest("v2", {}, b"x" * size), rows=1, owner=owner, accepted_s=0, deadline_s=1)
+            for number in range(200)
+        )
+        return sum(table.accept(job) == "" for job in jobs)
+
+    assert accepted("alice", 1) == 50
+    assert accepted("bob", 38) == 13  # by bytes
+    assert accepted("carol", 1) == 19
+    assert accepted("dave", 500) == 0
+    assert accepted("dave", 400) == 1
 
 
 def test_an_id_names_its_replica() -> None:

@@ -1,6 +1,7 @@
 """Asynchronous requests with a store: restarts at the worst moments, and several replicas."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import httpx
 import orjson
 import pytest
 
+from shoal_proxy.asynchronous import recovery
 from shoal_proxy.asynchronous.jobs import Job, JobRequest
 from shoal_proxy.asynchronous.leases import LEASE_S
 from shoal_proxy.asynchronous.records import encode_request
@@ -327,3 +329,112 @@ def test_no_key_is_stored_and_clients_find_only_their_own_results(tmp_path: Path
             assert plain.get(each.url + location, headers=carol).status_code == 404
             assert plain.delete(each.url + location, headers=carol).status_code == 404
         assert all(ALICE.encode() not in path.read_bytes() for path in store.rglob("*") if path.is_file())
+
+
+def test_an_id_belongs_to_one_request_also_after_its_end_and_at_other_replicas(tmp_path: Path) -> None:
+    given = {**ASYNC, "x-shoal-async-id": "ab" * 16}
+
+    def status(running: RunningProxy, value: float) -> int:
+        return plain.post(running.url + V2_PATH, json=v2_body([row(value)]), headers=given).status_code
+
+    with stored_proxy(tmp_path) as first, stored_proxy(tmp_path) as second:
+        until_accepting(first, second)
+        first.hold()
+        assert status(first, 1.0) == 202
+        assert [status(first, 2.0), status(second, 3.0)] == [409, 409]
+        first.release()
+        location = f"/v2/models/double/results/{'ab' * 16}"
+        assert outputs(result(first.url, location)) == doubled(1.0)
+        first.until(lambda: requests_of(first).settled)
+        assert [status(first, 4.0), status(second, 5.0)] == [409, 409]
+        assert plain.delete(first.url + location).status_code == 204
+        assert [status(first, 6.0), status(second, 7.0)] == [409, 409]
+        assert runs(first) + runs(second) == Counter({1.0: 1})
+        assert all(len(requests_of(each).table) == 0 for each in (first, second))
+
+
+def test_a_result_that_is_not_in_the_store_yet_is_not_returned(tmp_path: Path) -> None:
+    with stored_proxy(tmp_path) as first, stored_proxy(tmp_path) as second:
+        until_accepting(first, second)
+        first.hold()
+        location = accept(first.url, 1.0)
+        first.until(lambda: first.runtime.running >= 1)
+        # The first replica seems to have stopped, and the store has an error as the request's result.
+        second.call(recovery_of(second).continue_requests, time.monotonic() + LEASE_S + 1)
+        assert executed(plain.get(second.url + location)) == "maybe"
+        place = tmp_path / "model-double" / "results"
+        place.rename(tmp_path / "away")
+        place.write_text("no directory")
+        first.release()
+        first.until(lambda: requests_of(first).table.started == 0)
+        assert plain.get(first.url + location).status_code == 202
+        place.unlink()
+        (tmp_path / "away").rename(place)
+        first.until(lambda: requests_of(first).settled)
+        assert executed(plain.get(first.url + location)) == "maybe"
+
+
+def test_records_that_another_program_wrote_do_not_keep_requests_waiting(tmp_path: Path) -> None:
+    place = tmp_path / "model-double"
+    request = JobRequest("v2", {b"content-type": b"application/json"}, orjson.dumps(v2_body([row(7.0)])))
+    good = encode_request(Job("", request, rows=1, accepted_s=0.0, deadline_s=1e9), time.time())  # noqa: TID251
+    line, body = orjson.loads(good.partition(b"\n")[0]), good.partition(b"\n")[2]
+    faults = [
+        {"headers": [["x", "\u4e2d"]]}, {"protocol": "unknown"}, {"rows": -1}, {"rows": 10**18}, {"level": 10**9},
+        {"accepted_at": "now"}, {"callback": 1}, {"owner": None},
+    ]  # fmt: skip
+    with stored_proxy(tmp_path) as running:
+        until_accepting(running)
+        for number, fault in enumerate(faults):
+            (place / "requests" / f"{number:032x}").mkdir(parents=True)
+            (place / "requests" / f"{number:032x}" / "gone.1").write_bytes(orjson.dumps(line | fault) + b"\n" + body)
+        for name in ("e" * 32, "f" * 32):
+            (place / "requests" / name).mkdir()
+            (place / "requests" / name / "gone.1").write_bytes(good)
+        (place / "started" / ("e" * 32)).mkdir(parents=True)
+        (place / "started" / ("e" * 32) / "\u00b2").write_bytes(b"no number")
+        running.call(recovery_of(running).continue_requests, time.monotonic())
+        for name in ("e" * 32, "f" * 32):
+            assert outputs(result(running.url, f"/v2/models/double/results/{name}")) == doubled(7.0)
+        running.until(lambda: requests_of(running).settled)
+        assert not list((place / "requests").rglob("gone.1"))
+
+
+@pytest.mark.parametrize(
+    "record", [b"junk", b'{"owner":"","status":1000}\n', b'{"owner":"","status":200,"lines":"\xe4\xb8\xad"}\n']
+)
+def test_an_unreadable_result_is_an_error_of_its_request(tmp_path: Path, record: bytes) -> None:
+    with stored_proxy(tmp_path) as running:
+        until_accepting(running)
+        place = tmp_path / "model-double" / "results"
+        place.mkdir()
+        (place / ("ab" * 16)).write_bytes(record)
+        response = plain.get(f"{running.url}/v2/models/double/results/{'ab' * 16}")
+        assert response.status_code == 500
+        assert "ab" * 16 in response.json()["error"]
+
+
+def test_the_store_keeps_no_empty_directories(tmp_path: Path) -> None:
+    with stored_proxy(tmp_path, asynchronous__timeout_seconds=1, asynchronous__result_seconds=0) as running:
+        until_accepting(running)
+        assert result(running.url, accept(running.url)).status_code == 200
+        running.until(lambda: requests_of(running).settled)
+        place = tmp_path / "model-double"
+        assert not (place / "requests").exists()
+        running.until(lambda: time.time() - (place / "started").stat().st_mtime > 1)  # noqa: TID251 (of files)
+        running.call(recovery_of(running).sweep)
+        assert {path.name for path in place.iterdir()} == {"processes"}
+        assert result(running.url, accept(running.url)).status_code == 200
+
+
+def test_a_store_that_fails_to_write_is_still_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "SWEEP_S", 0.0)
+    monkeypatch.setattr(recovery, "RENEW_S", 0.01)
+    with stored_proxy(tmp_path, asynchronous__result_seconds=0) as running:
+        until_accepting(running)
+        place = tmp_path / "model-double"
+        shutil.rmtree(place / "processes")
+        (place / "processes").write_text("no directory")
+        (place / "results").mkdir(exist_ok=True)
+        (place / "results" / ("ab" * 16)).write_bytes(b"old")
+        running.until(lambda: not (place / "results").exists())
