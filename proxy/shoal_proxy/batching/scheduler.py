@@ -244,9 +244,7 @@ class Scheduler:
             return WaitUntil()  # a batch behind a suspect would be lost with it
         formed = self.batcher.next_batch(now_s)
         if isinstance(formed, WaitUntil):
-            if self._quarantine.waiting and self._quarantine.last_start_s > now_s:
-                return WaitUntil(min(formed.until_s, self._quarantine.last_start_s))
-            return formed
+            return WaitUntil(min(formed.until_s, self._quarantine.next_start_s(now_s)))
         self._quarantine.yields = False
         rejected: Sequence[Delivery] = ()
         late: Sequence[PendingRequest] = ()
@@ -311,7 +309,8 @@ class Scheduler:
                 quarantine.waiting.popleft()
                 quarantine.hold_again([make_batch([part], batch.attempts, suspect=True) for part in live])
                 continue
-            if self.batcher.limits.in_flight == 1 < self.batcher.most_in_flight and now_s < quarantine.last_start_s:
+            only_one = self.batcher.limits.in_flight == 1 < self.batcher.most_in_flight
+            if now_s < quarantine.settled_s or (only_one and now_s < quarantine.last_start_s):
                 return None
             if len(self.batcher.running) >= self.batcher.limits.in_flight:
                 return WaitUntil()  # the first runtime that is idle is for the suspect
@@ -465,7 +464,7 @@ class Scheduler:
             max_rows = tables.ran_out_of_memory(batch.key, batch.rows)
         if error.may_have_run:
             _mark(unresolved_requests(batch))
-        rejected = self._quarantine_lost(batch, now_s) if isinstance(error, RuntimeLost) else []
+        rejected = self._quarantine_lost(running, now_s) if isinstance(error, RuntimeLost) else []
         pieces = self._recovery.batches_to_retry(batch, error, fitting_rows)
         if pieces:
             # In front and in their order: their requests have waited longest.
@@ -476,11 +475,11 @@ class Scheduler:
             return BatchFailure(rejected, len(pieces), max_rows)
         return BatchFailure([*rejected, *self._give_up(batch, error, now_s)], 0, max_rows)
 
-    def _quarantine_lost(self, batch: Batch, now_s: float) -> list[Delivery]:
+    def _quarantine_lost(self, running: RunningBatch, now_s: float) -> list[Delivery]:
         """Record the payloads of a lost batch, and isolate or reject waiting requests with the same ones."""
         quarantine = self._quarantine
         deliveries: list[Delivery] = []
-        quarantine.record_loss(batch, now_s)
+        quarantine.record_loss(running.batch, now_s, running.sent_s)
         for held in list(quarantine.waiting):
             for pending in unresolved_requests(held):
                 if (refusal := quarantine.screen(pending, now_s)) is not None:
