@@ -96,6 +96,8 @@ class Output(asyncio.SubprocessProtocol):
         self._begun = b""
         self._tail = b""
         self._exit_line = b""
+        self._held = b""
+        """The exit line, until the process writes more."""
 
     @property
     def last_written(self) -> str:
@@ -110,7 +112,7 @@ class Output(asyncio.SubprocessProtocol):
         """Forward complete lines to the log."""
         self._tail = (self._tail + data)[-TAIL_BYTES:]
         *lines, self._begun = (self._begun + data).split(b"\n")
-        whole = b"".join(line + b"\n" for line in lines if not self._keeps(line))
+        whole = b"".join(self._logged(line) for line in lines)
         # A very long line is passed on in pieces.
         if len(self._begun) > TAIL_BYTES:
             whole, self._begun = whole + self._begun, b""
@@ -118,24 +120,25 @@ class Output(asyncio.SubprocessProtocol):
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         """Forward an unterminated last line to the log."""
-        if self._begun and not self._keeps(self._begun):
-            self._forward(self._begun + b"\n")
+        if self._begun:
+            self._forward(self._logged(self._begun))
         self.closed.set()
 
     def _forward(self, text: bytes) -> None:
         if self._log is not None:
             self._log.write(text)
 
-    def _keeps(self, line: bytes) -> bool:
-        """Store a line that announces the process's exit.
+    def _logged(self, line: bytes) -> bytes:
+        """Return what to log at a line of the process.
 
-        Returns:
-            Whether the line was stored. It is then not logged, since the exit message replaces it.
+        A line that announces the exit is held back, since the exit message replaces it. If the process continues, one
+        of its own processes has ended: then the line is logged.
         """
+        held, self._held = self._held, b""
         if is_exit_line(line):
-            self._exit_line = line
-            return True
-        return False
+            self._exit_line, self._held = line, line + b"\n"
+            return held
+        return held + line + b"\n"
 
 
 class Supervisor:

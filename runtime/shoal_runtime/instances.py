@@ -155,8 +155,7 @@ class _Instances:
             if self._stopping.is_set():
                 return 0
             if code in FINAL and all(each.returncode is not None for each in self._processes.values()):
-                logger.critical("event=instances_failed instance=%d status=%d", number, code)
-                return code
+                return code  # no log line: the last one is the instance's, and states the cause
             backoff = after_exit(backoff, started_s=started_s, now_s=time.monotonic())
             logger.warning("event=instance_ended instance=%d status=%d restart_in_s=%g", number, code, backoff.delay_s)
             try:

@@ -1,6 +1,7 @@
 """Child processes, started for real."""
 
 import asyncio
+import io
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from shoal.processes import Output, Process
+from shoal.processes import Log, Output, Process
 
 
 async def run(module: str) -> str:
@@ -43,3 +44,17 @@ def test_a_process_is_asked_to_stop_without_taking_its_exit_status_from_the_watc
         Process(cast(asyncio.SubprocessTransport, Transport()), Output(None)).terminate()
 
         assert child.wait(30) == -signal.SIGTERM
+
+
+def test_the_exit_line_of_an_instance_is_logged_when_the_others_continue() -> None:
+    written = io.BytesIO()
+    output = Output(cast(Log, written))
+    ended = b"shoal_runtime: the runtime cannot continue: a forward runs longer than 3 s\n"
+
+    output.pipe_data_received(2, ended)
+    assert written.getvalue() == b"", "the message about the exit replaces it"
+    output.pipe_data_received(2, b"the instance starts again\n" + ended)
+    output.pipe_connection_lost(2, None)
+
+    assert written.getvalue() == ended + b"the instance starts again\n"
+    assert output.last_written == ended.decode().strip()

@@ -14,11 +14,11 @@ from shoal_proxy.batching.pending import RequestSlice
 from shoal_proxy.dispatch import instances as instances_module
 from shoal_proxy.dispatch.exchange import RuntimeLink
 from shoal_proxy.dispatch.instances import InstancesLink
-from shoal_proxy.errors import RuntimeUnavailable
+from shoal_proxy.errors import NotExecuted, RuntimeUnavailable
 from shoal_proxy.observe.metrics import Metrics
 from shoal_schema.fields.addresses import Address
 from shoal_schema.interfaces.instances import instance_address
-from tests.fakes import FakeRuntime, tensor
+from tests.fakes import FakeRuntime, Seen, tensor
 from tests.proxy.signatures import request
 
 
@@ -155,6 +155,40 @@ def test_a_batch_for_a_runtime_that_has_just_ended_runs_on_another_one(tmp_path:
             assert link.concurrency == 2
             assert [await send(link, number) for number in range(4)] == [0, 2, 4, 6]
             assert len(runtimes[1].seen) == 4
+
+    asyncio.run(main())
+
+
+def refuse(seen: Seen) -> tuple[int, dict[str, str], bytes]:
+    """Respond as a runtime that is about to end, since one of its forwards took too long."""
+    return 503, {"x-shoal-executed": "no"}, b'{"error": "a forward runs longer than 3 s"}'
+
+
+def test_batches_that_a_runtime_refuses_run_on_another_one(tmp_path: Path) -> None:
+    async def main() -> None:
+        runtimes = [FakeRuntime(respond=refuse), FakeRuntime()]
+        async with instances(tmp_path, *runtimes) as link:
+            # Its health check may still succeed, and it has the fewest batches, as it responds at once.
+            assert await asyncio.gather(*[send(link, number) for number in range(8)]) == [2 * n for n in range(8)]
+            assert runtimes[0].seen
+            assert len(runtimes[1].seen) == 8
+
+    asyncio.run(main())
+
+
+def test_a_runtime_that_refuses_batches_is_unready_until_its_next_health_check(tmp_path: Path) -> None:
+    async def main() -> None:
+        runtime = FakeRuntime()
+        async with instances(tmp_path, runtime) as link:
+            runtime.respond, runtime.ready = refuse, False
+            with pytest.raises(NotExecuted):
+                await send(link, 1)
+            assert not link.ready
+            assert link.losses == 1
+
+            runtime.respond, runtime.ready = None, True
+            await until(lambda: link.ready)
+            assert await send(link, 2) == 4
 
     asyncio.run(main())
 

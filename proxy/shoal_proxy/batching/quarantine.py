@@ -10,13 +10,16 @@ runtimes, the last ready one runs no suspect before half of the request's time h
 and other requests are served in any case. So a payload that
 crashes the runtime ends at most `LOSSES_PER_PAYLOAD` of them, whatever their number, and affects other requests only in
 the first batch. Batches of more than `MAX_PIECES` requests are isolated in two steps, each of which costs one more.
+
+All runtimes may end for another reason than a payload, such as their container's end. So copies of a payload that are
+lost at the same time count once, and no suspect is sent within `SETTLE_S` after a loss.
 """
 
 from collections import deque
 from collections.abc import Sequence
 
 from shoal_proxy.batching.batch import Batch, make_batch, unresolved_requests
-from shoal_proxy.batching.batcher import Batcher
+from shoal_proxy.batching.batcher import Batcher, RunningBatch
 from shoal_proxy.batching.pending import NEVER_S, PendingRequest, RequestSlice
 from shoal_proxy.batching.policy import WaitUntil
 from shoal_proxy.batching.recovery import SuspectPayloads
@@ -29,6 +32,8 @@ LOSSES_PER_PAYLOAD = LOST_ALONE + 1
 """Most runtimes that one payload ends within `ALONE_S`: one in a shared batch, the others alone."""
 MAX_HELD = 64
 """Most suspects that wait at a time; further ones are rejected, as by a full queue."""
+SETTLE_S = 0.2
+"""Time after a loss in which the proxy detects that other runtimes have ended, too."""
 _MAX_DIGEST_BYTES = 1 << 26
 """Most bytes of a lost batch that are digested, which takes 0.1 s: requests beyond are no suspects."""
 
@@ -44,6 +49,8 @@ class Quarantine:
         self._batcher = batcher
         self._lost = SuspectPayloads()
         self.waiting: deque[Batch] = deque()
+        self.settled_s = -NEVER_S
+        """Time from which a suspect may be sent: `SETTLE_S` after the last loss."""
         self.yields = False
         """Whether a suspect ran last: with a single runtime, other requests and suspects take turns."""
 
@@ -98,6 +105,11 @@ class Quarantine:
         parts = self.waiting[0].slices if self.waiting else ()
         return min([(part.pending.arrived_s + part.pending.deadline_s) / 2 for part in parts], default=NEVER_S)
 
+    def next_start_s(self, now_s: float) -> float:
+        """Return the next time at which a waiting suspect may be sent without another event, or `NEVER_S`."""
+        times = (self.settled_s, self.last_start_s) if self.waiting else ()
+        return min([each for each in times if each > now_s], default=NEVER_S)
+
     def record_success(self, batch: Batch) -> None:
         """Clear the payload of a suspect that has succeeded. Call before its outcome is set."""
         part = batch.slices[0]
@@ -127,12 +139,12 @@ class Quarantine:
         """Let parts of a lost batch wait, before all others."""
         self.waiting.extendleft(reversed(batches))
 
-    def record_loss(self, batch: Batch, now_s: float) -> dict[PendingRequest, CrashesRuntime]:
+    def record_loss(self, running: RunningBatch, now_s: float) -> dict[PendingRequest, CrashesRuntime]:
         """Record the payloads of a batch that was lost with its runtime, and isolate waiting requests with the same.
 
         Returns: the waiting requests to reject, with their errors.
         """
-        self._record_payloads(batch, now_s)
+        self._record_payloads(running.batch, now_s, running.sent_s)
         rejected: dict[PendingRequest, CrashesRuntime] = {}
         for held in self.waiting:
             for pending in unresolved_requests(held):
@@ -149,14 +161,15 @@ class Quarantine:
                     self._hold(pending)
         return rejected
 
-    def _record_payloads(self, batch: Batch, now_s: float) -> None:
+    def _record_payloads(self, batch: Batch, now_s: float, sent_s: float) -> None:
         self._lost.forget_old(now_s)
+        self.settled_s = now_s + SETTLE_S
         alone, left_bytes = len(batch.slices) == 1, _MAX_DIGEST_BYTES
         for part in batch.slices:
             left_bytes -= part.pending.size_bytes
             if left_bytes >= 0 or alone:
                 # Not `pending.inputs`: a client that has disconnected may have sent the faulty rows.
-                self._lost.failed(part.pending, now_s, inputs=part.inputs, times=int(alone))
+                self._lost.failed(part.pending, now_s, inputs=part.inputs, times=int(alone), sent_s=sent_s)
 
     def next_batch(self, now_s: float) -> Batch | WaitUntil | None:
         """Return the next batch of suspects to start; None if none may run now and other batches may."""
@@ -175,7 +188,8 @@ class Quarantine:
                 self.waiting.popleft()
                 self.hold_again([make_batch([part], batch.attempts, suspect=True) for part in live])
                 continue
-            if limits.in_flight == 1 < batcher.most_in_flight and now_s < self.last_start_s:
+            only_one = limits.in_flight == 1 < batcher.most_in_flight
+            if now_s < self.settled_s or (only_one and now_s < self.last_start_s):
                 return None
             if len(batcher.running) >= limits.in_flight:
                 return WaitUntil()  # the first runtime that is idle is for the suspect

@@ -81,7 +81,13 @@ class SuspectPayloads:
         self._traits: Counter[_Traits] = Counter()
 
     def failed(
-        self, pending: PendingRequest, now_s: float, *, inputs: Mapping[str, Array] | None = None, times: int = 1
+        self,
+        pending: PendingRequest,
+        now_s: float,
+        *,
+        inputs: Mapping[str, Array] | None = None,
+        times: int = 1,
+        sent_s: float | None = None,
     ) -> None:
         """Record that ``pending`` failed.
 
@@ -90,9 +96,13 @@ class SuspectPayloads:
             now_s: monotonic time (s).
             inputs: its rows, if the request has an outcome.
             times: failures to add: 1 for a batch without other requests, 0 if others may have caused it.
+            sent_s: time at which its batch was sent, if batches that ran at the same time have one cause: a failure of
+                a batch that was sent before the last failure adds none.
         """
         mark, traits = payload_digest(pending, inputs), _traits_of(pending, inputs)
         before = self._failed.pop(mark, None)
+        if before is not None and sent_s is not None and sent_s < before.last_s:
+            times = 0
         self._failed[mark] = _Record(traits, times if before is None else before.times + times, now_s)
         if before is None:
             self._traits[traits] += 1

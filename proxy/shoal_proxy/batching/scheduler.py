@@ -233,9 +233,7 @@ class Scheduler:
             return WaitUntil()  # a batch behind a suspect would be lost with it
         formed = self.batcher.next_batch(now_s)
         if isinstance(formed, WaitUntil):
-            if self._quarantine.waiting and self._quarantine.last_start_s > now_s:
-                return WaitUntil(min(formed.until_s, self._quarantine.last_start_s))
-            return formed
+            return WaitUntil(min(formed.until_s, self._quarantine.next_start_s(now_s)))
         self._quarantine.yields = False
         rejected: Sequence[Delivery] = ()
         late: Sequence[PendingRequest] = ()
@@ -418,7 +416,7 @@ class Scheduler:
             mark_executed(unresolved_requests(batch))
         rejected: list[Delivery] = []
         if isinstance(error, RuntimeLost):
-            for pending, refusal in self._quarantine.record_loss(batch, now_s).items():
+            for pending, refusal in self._quarantine.record_loss(running, now_s).items():
                 rejected.extend(self._outcomes.drop((pending,), refusal))
         pieces = self._recovery.batches_to_retry(batch, error, fitting_rows)
         if pieces:

@@ -46,6 +46,11 @@ class SentBatch:
         self.sent_s = sent_s
         self.completed_s = completed_s
 
+    @property
+    def was_refused(self) -> bool:
+        """Return whether the runtime certainly did not run the batch, as it ends or is not ready."""
+        return self.response.status == 503 and self.response.headers.get(_EXECUTED) == b"no"
+
     def result(self, signature: ModelSignature) -> BatchResult:
         """Return the decoded result of the batch.
 
@@ -160,7 +165,11 @@ class RuntimeLink:
 
     async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> SentBatch:
         """Send a batch to the runtime and return the response."""
-        return await exchange(batch, signature, self.upstream, metrics, binary=self.binary)
+        sent = await exchange(batch, signature, self.upstream, metrics, binary=self.binary)
+        if sent.was_refused:
+            self._become("the runtime refused a batch")
+            self._wake.set()
+        return sent
 
     def abandoned(self, pending: PendingRequest) -> None:
         """Do nothing: a running batch cannot drop one of its requests."""

@@ -119,6 +119,8 @@ class InstancesLink:
     async def exchange(self, batch: Batch, signature: ModelSignature, metrics: Metrics) -> SentBatch:
         """Send a batch to the ready runtime with the fewest batches, and return the response.
 
+        A batch that a runtime certainly did not run, as it has just ended or is about to, is sent to another one.
+
         Raises:
             ProxyError: there is no response.
         """
@@ -132,9 +134,10 @@ class InstancesLink:
             )
             tried.append(chosen)
             try:
-                return await self._exchange(chosen, batch, signature, metrics)
+                sent = await self._exchange(chosen, batch, signature, metrics)
+                if not sent.was_refused or all(each in tried for each in self._usable):
+                    return sent
             except NotExecuted:
-                # The runtime has just ended, and its rows certainly did not run: try another one.
                 if all(each in tried for each in self._usable):
                     raise
 
@@ -147,7 +150,8 @@ class InstancesLink:
         chosen.sent_s.append(sent_s)
         try:
             sent = await chosen.link.exchange(batch, signature, metrics)
-            self._longest_s = max(sent.completed_s - sent_s, _DECAY * self._longest_s)
+            if not sent.was_refused:
+                self._longest_s = max(sent.completed_s - sent_s, _DECAY * self._longest_s)
             return sent
         finally:
             chosen.sent_s.remove(sent_s)

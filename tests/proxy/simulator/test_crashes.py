@@ -137,6 +137,30 @@ def test_a_suspect_that_succeeds_shares_batches_again() -> None:
     assert engine.batches[-1] > 1, "after one success alone, the others share a batch"
 
 
+@pytest.mark.parametrize("idempotent", [False, True])
+@pytest.mark.parametrize("instances", [1, 2, 3])
+@pytest.mark.parametrize("policy", [BatchingPolicy.NONE, BatchingPolicy.ADAPTIVE])
+def test_copies_of_a_payload_that_are_lost_with_all_runtimes_at_once_do_not_block_it(
+    policy: BatchingPolicy, instances: int, *, idempotent: bool
+) -> None:
+    # All runtimes end within 0.1 s, as with their container, while each runs the same payload alone.
+    shoal = SchedulerDiscipline(BatchLimits(8, in_flight=instances + 1, policy=policy), idempotent=idempotent)
+    engine = Engine(
+        shoal,
+        linear,
+        instances=instances,
+        fault=lambda batch, counts: RuntimeLost("killed") if engine.now_s < 0.1 else None,
+    )
+    first = [SimulatedRequest(0.0, payload=7) for _ in range(instances + 1)]
+    later = [SimulatedRequest(1.0 + number, payload=7) for number in range(3)]
+
+    engine.run([*first, *later])
+
+    assert {*map(str, map(outcomes, first))} == {str(["completed_s" if idempotent else "failed_s"])}
+    assert [outcomes(request) for request in later] == [["completed_s"]] * 3
+    assert_nothing_is_kept(shoal)
+
+
 def test_a_rejected_payload_runs_again_after_a_while() -> None:
     cured_s = 60.0
     requests = [SimulatedRequest(at_s, payload=POISON) for at_s in (0.0, 1.0, 2.0, cured_s, ALONE_S + 10.0)]
