@@ -91,10 +91,32 @@ def test_a_suspected_candidate_does_not_pass_before_rows_are_repeated() -> None:
     assert "waits for more repeated rows" in waiting.sentence
 
 
-@pytest.mark.parametrize(("rows", "repeated"), [(4000, 0), (2000, 500)])
-def test_the_end_of_the_step_decides_on_a_model_that_never_disagreed_with_itself(rows: int, repeated: int) -> None:
-    failed = verdict(scored(rows, rows // 100, repeated))
+def test_the_end_of_the_step_decides_on_a_model_that_never_disagreed_with_itself() -> None:
+    failed = verdict(scored(2000, 20, 2000))
     assert (failed.state, failed.cause) == (VerdictState.FAILED, VerdictCause.DISAGREEMENT)
+
+
+@pytest.mark.parametrize(("rows", "repeated"), [(4000, 0), (20_000, 100), (2000, 500)])
+def test_a_long_step_is_no_proof_that_a_model_is_deterministic(rows: int, repeated: int) -> None:
+    waiting = verdict(scored(rows, rows // 100, repeated))
+    assert (waiting.state, waiting.cause) == (VerdictState.CONTINUE, VerdictCause.DISAGREEMENT)
+
+
+@pytest.mark.parametrize("noise", [0.005, 0.01, 0.03, 0.2])
+def test_equal_candidates_of_a_random_model_on_a_busy_device_do_not_fail(noise: float) -> None:
+    chance = random.Random(11)
+    failed = 0
+    for _ in range(100):
+        events = [0, 0]
+        for rows in range(500, 20_001, 500):
+            # One in 30 rows is repeated.
+            events[0] += sum(chance.random() < noise for _ in range(500))
+            events[1] += sum(chance.random() < noise for _ in range(500 // 30))
+            noisy = {"repeated_disagreements": events[1], "repeated_disagreement_squares": events[1]}
+            if verdict(scored(rows, events[0], rows // 500 * (500 // 30), **noisy)).state is VerdictState.FAILED:
+                failed += 1
+                break
+    assert failed == 0
 
 
 def test_any_disagreement_is_the_candidates_if_no_rows_are_repeated() -> None:
