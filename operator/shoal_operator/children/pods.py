@@ -17,6 +17,7 @@ from shoal_operator.manifests.labels import TEMPLATE_HASH_ANNOTATION
 from shoal_schema.fields.declaring import Json
 from shoal_schema.fields.redaction import redacted
 from shoal_schema.interfaces.progress import JobProgress
+from shoal_schema.process.field_names import with_field_names
 from shoal_schema.process.log_lines import read
 from shoal_schema.resource.conditions import Reason
 
@@ -280,7 +281,7 @@ def _last_line(ended: Json) -> str:
     text = str(ended.get("message") or "").strip() or str(ended.get("reason") or "no message")
     line = text.splitlines()[-1].strip()
     said = read(line)
-    return redacted(said.message if said else line)[-_MAX_MESSAGE_LENGTH:]
+    return with_field_names(redacted(said.message if said else line), "set")[-_MAX_MESSAGE_LENGTH:]
 
 
 def _sentence(text: str) -> str:
