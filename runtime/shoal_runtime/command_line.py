@@ -79,7 +79,7 @@ def serve(settings: Settings) -> int:
 
         from shoal_runtime.serving import Runtime  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        logger.error("%s: %s", error, MISSING_EXTRA)
+        logger.critical("%s: %s", error, MISSING_EXTRA)
         return EXIT_USAGE
 
     async def run() -> tuple[int, bool]:
@@ -134,7 +134,7 @@ def _report(make: Callable[[], Mapping[str, Any]], file: Path) -> int:
         try:
             report = make()
         except ModuleNotFoundError as error:
-            logger.error("%s: %s", error, MISSING_EXTRA)
+            logger.critical("%s: %s", error, MISSING_EXTRA)
             return EXIT_USAGE
     file.write_text(json.dumps(report), encoding="utf-8")
     # Without a wait for threads of the model's own code.
@@ -151,7 +151,7 @@ def batch(environ: Mapping[str, str], command: str = "") -> int:
     try:
         from shoal_runtime.offline.program import run_job  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        logger.error("%s: %s", error, 'pip install "shoal[batch]"')
+        logger.critical("%s: %s", error, 'pip install "shoal[batch]"')
         return EXIT_USAGE
     return run_job(environ, command)
 
@@ -162,7 +162,7 @@ def batch_on_ray(environ: Mapping[str, str]) -> int:
     try:
         from shoal_runtime.offline.on_ray import run_on_ray  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        logger.error("%s: %s", error, 'pip install "shoal[batch]" ray')
+        logger.critical("%s: %s", error, 'pip install "shoal[batch]" ray')
         return EXIT_USAGE
     return run_on_ray(environ)
 
