@@ -16,6 +16,7 @@ from typing import Any
 from shoal_runtime.errors import EXIT_LOAD_FAILED, EXIT_USAGE, LoadError
 from shoal_runtime.execution.garbage import seldom_collected
 from shoal_runtime.execution.threads import wait_briefly
+from shoal_runtime.packages import install_extras
 from shoal_runtime.settings import Settings, help_text
 from shoal_schema.process.environment import SettingsError
 from shoal_schema.process.logs import configure, requested_format
@@ -151,7 +152,7 @@ def batch(environ: Mapping[str, str], command: str = "") -> int:
     try:
         from shoal_runtime.offline.program import run_job  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        logger.critical("%s: %s", error, 'pip install "shoal[batch]"')
+        logger.critical("%s. %s", error, install_extras("batch"))
         return EXIT_USAGE
     return run_job(environ, command)
 

@@ -13,6 +13,8 @@ PACKAGE_LIST: Final = Path("/usr/share/sbom/shoal.cdx.json")
 """List of packages in each of Shoal's images, which have no pip."""
 LIGHT: Final = frozenset({"lightgbm", "onnx", "sklearn", "xgboost"})
 """Extras that the image `shoal/runtime-light` has and `shoal/runtime` does not."""
+_ON_TORCH: Final = frozenset({"runtime", "keras", "torchserve", "transformers"})
+"""PyTorch, and extras of formats that need it. No image has the other extras of formats."""
 DISTRIBUTIONS: Final = {
     "PIL": "pillow",
     "cv2": "opencv-python-headless",
@@ -31,8 +33,17 @@ def install_extras(*extras: str) -> str:
         return f"Set runtime.image to shoal/runtime-light:{VERSION} in the registry of this image"
     if extras == ("runtime",):
         return f"Set runtime.image to shoal/runtime:{VERSION} in the registry of this image"
-    built = ",".join(dict.fromkeys(("runtime", *extras, "stores")))
-    return f"Set runtime.image to one that is built with make images ONLY=runtime EXTRAS={built}"
+    built = f"the extra {','.join(extras)}"
+    if _ON_TORCH.issuperset(extras):
+        built = f"make images ONLY=runtime EXTRAS={','.join(dict.fromkeys(('runtime', *extras, 'stores')))}"
+    return f"Set runtime.image to one that is built with {built}"
+
+
+def replace_package(old: str, extra: str) -> str:
+    """Return how to install an extra whose package must not be installed beside ``old``; see `install_extras`."""
+    if PACKAGE_LIST.is_file():
+        return install_extras(extra)
+    return f'Run pip uninstall {old}, then pip install "shoal[{extra}]"'
 
 
 def install_package(name: str) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shoal_runtime import packages
-from shoal_runtime.packages import install_extras, install_package, remedy
+from shoal_runtime.packages import install_extras, install_package, remedy, replace_package
 
 
 @pytest.fixture
@@ -18,6 +18,7 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_machine_installs_with_pip() -> None:
     assert install_extras("runtime", "keras") == 'Run pip install "shoal[runtime,keras]"'
     assert install_package("torchao") == "pip install torchao"
+    assert "pip uninstall onnxruntime" in replace_package("onnxruntime", "onnx-gpu")
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,7 @@ def test_a_machine_installs_with_pip() -> None:
         (("runtime",), "shoal/runtime:"),
         (("keras",), "EXTRAS=runtime,keras,stores"),
         (("runtime", "keras"), "EXTRAS=runtime,keras,stores"),
+        (("batch",), "built with the extra batch"),
     ],
 )
 @pytest.mark.usefixtures("image")
@@ -35,6 +37,13 @@ def test_a_pod_gets_another_image(extras: tuple[str, ...], image_name: str) -> N
     assert install_extras(*extras).startswith("Set runtime.image to ")
     assert image_name in install_extras(*extras)
     assert "pip" not in install_extras(*extras)
+
+
+@pytest.mark.usefixtures("image")
+def test_a_pod_replaces_no_package() -> None:
+    assert (
+        replace_package("onnxruntime", "onnx-gpu") == "Set runtime.image to one that is built with the extra onnx-gpu"
+    )
 
 
 @pytest.mark.usefixtures("image")

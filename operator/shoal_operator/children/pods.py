@@ -160,7 +160,8 @@ def batch_problem(pod: Json) -> Problem | None:
         return Problem(Reason.RUNTIME_CRASHED, f"{text} smaller batchSize")
     # The batch program writes its error to its progress, which is more precise than the last line of its log.
     progress = last_progress(pod)
-    said = progress.message if progress and progress.message else _last_line(ended)
+    own = with_field_names(progress.message, "set") if progress and progress.message else ""
+    said = own or _last_line(ended)
     code = int(ended.get("exitCode") or 0)
     what = "could not load the model" if code == _LOAD_FAILED_EXIT else "ended"
     text = f"a pod {what} (exit code {code}): {redacted(said)[-_MAX_MESSAGE_LENGTH:].removeprefix(_NOT_LOADED)}"
