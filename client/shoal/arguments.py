@@ -10,6 +10,7 @@ from typing import Any
 from click import BadParameter, Choice, Context, IntRange, argument, command, option
 from click.core import ParameterSource
 
+from shoal_schema.guides import guide
 from shoal_schema.process.arguments import (
     FILE,
     LOG_LEVEL,
@@ -29,7 +30,7 @@ DAY_S = Number(0, 86_400, min_open=True)
 HOUR_MS = Number(0, 3_600_000, min_open=True)
 
 # click leaves the lines after \b as they are.
-SERVE_EXAMPLES = """\
+SERVE_EXAMPLES = f"""\
 \b
 examples:
   shoal serve ./cat                         a model directory, or a directory with one manifest
@@ -38,12 +39,12 @@ examples:
   shoal serve model.pt2 --set batching.maxBatchSize=64 --set runtime.device=cpu
   shoal serve ./adder --set model.parameters.baseMicroseconds=4000
   shoal serve cat=./cat words=words.mar     several models on one port
-  shoal serve graph.yaml                    an InferenceGraph and the models of its steps: docs/how-to/graphs.md
+  shoal serve graph.yaml                    an InferenceGraph and the models of its steps{guide("how-to/graphs", ": ")}
   shoal serve --management                  POST /models?url=words.mar at port 8081, as with TorchServe
 
 \b
-Fields are those of an InferenceService, listed in docs/reference/serve-fields.md. SHOAL_* environment variables that
-no field sets are passed to the processes. Ctrl-C stops in order; a second Ctrl-C kills.
+Fields are those of an InferenceService{guide("reference/serve-fields", ", listed in ")}.
+SHOAL_* environment variables that no field sets are passed to the processes. Ctrl-C stops in order; a second one kills.
 
 PATH is a manifest, a directory, a model file, an archive, or its URL. Further models use the next ports after those of
 --admin-port and --grpc-port.
@@ -66,7 +67,7 @@ examples:
 
 The model is loaded and warmed up as by `shoal serve`, including its code, but no port is opened.
 """
-BATCH_EXAMPLES = """\
+BATCH_EXAMPLES = f"""\
 \b
 examples:
   shoal batch --model ./cat --input 'pictures/**/*.jpg' --output answers
@@ -74,7 +75,7 @@ examples:
   shoal batch --model ./iris --input irises.csv --output out --columns x=length,width --keep id
   shoal batch --model ./embed --input 'texts/*.jsonl' --output out --where "lang == 'en'"
 
-A repeated run resumes an interrupted job. See docs/how-to/batch.md.
+A repeated run resumes an interrupted job.{guide("how-to/batch", " See ", ".")}
 """
 PREDICT_EXAMPLES = """\
 \b

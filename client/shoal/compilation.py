@@ -6,7 +6,7 @@ from typing import Final
 
 UNCOMPILED: Final = (
     "the proxy is not compiled, so a small request costs it 1.5 times the processor time. Install a compiled wheel, or"
-    " run SHOAL_COMPILE=1 pip install . in a clone"
+    " compile it with SHOAL_COMPILE=1 pip install ."
 )
 
 

@@ -38,9 +38,10 @@ def select_source(options: SimpleNamespace) -> Callable[[], AbstractAsyncContext
 
 
 def top(options: SimpleNamespace) -> int:
-    """Show the load of services until interrupted; with ``--once`` or ``--json``, print it instead."""
+    """Show the load of services until interrupted; into a pipe, or with ``--once`` or ``--json``, print it instead."""
     seen = samples(select_source(options), options.interval)
-    asyncio.run(_print(seen, options) if options.once or options.json else _follow(seen))
+    printed = options.once or options.json or not sys.stdout.isatty()
+    asyncio.run(_print(seen, options) if printed else _follow(seen))
     return 0
 
 
@@ -48,6 +49,9 @@ async def _print(seen: AsyncIterator[Sample], options: SimpleNamespace) -> None:
     watched, count = Histories(), 0
     async with aclosing(seen):  # type: ignore[type-var]
         async for sample in seen:
+            if sample.error:
+                print(f"no data: {sample.error}", file=sys.stderr)
+                continue
             watched.add(sample.seen, sample.time_s)
             count += 1
             if count == 1:  # rates need two samples
@@ -63,7 +67,7 @@ async def _print(seen: AsyncIterator[Sample], options: SimpleNamespace) -> None:
 
 async def _follow(seen: AsyncIterator[Sample]) -> None:
     watched, console = Histories(), Console()
-    with Live(console=console, screen=sys.stdout.isatty(), auto_refresh=False) as live:
+    with Live(console=console, screen=True, auto_refresh=False) as live:
         async with aclosing(seen):  # type: ignore[type-var]
             async for sample in seen:
                 if not sample.error:
@@ -103,7 +107,8 @@ def table(watched: Histories, rows: Mapping[str, Sequence[str]], kept: Sequence[
     for at in kept:
         # Only names and states wrap, so that no header is cut.
         justify: Literal["left", "right"] = "left" if COLUMNS[at] in _LEFT else "right"
-        made.add_column(COLUMNS[at], justify=justify, no_wrap=COLUMNS[at] not in _WRAPPED, overflow="fold")
+        wrapped = COLUMNS[at] in _WRAPPED
+        made.add_column(COLUMNS[at], justify=justify, no_wrap=not wrapped, overflow="fold", min_width=len(COLUMNS[at]))
     for name, history in watched.sorted:
         texts = dict(zip(COLUMNS, map(Text, rows[name]), strict=True))
         texts["service"].stylize("bold")

@@ -221,7 +221,8 @@ class Cluster:
         if self.parts["apiserver"].pid is None:
             return facts
         try:
-            return facts | {"pods": pod_counts(self._request(lambda client: client.list("Pod"))["items"])}
+            pods = self._request(lambda client: client.list("Pod"))["items"]
+            return facts | {"pods": pod_counts(pods), "not_ready": unready_pods(pods)}
         except (ApiError, UnreachableError) as error:
             return facts | {"error": f"the API server does not respond: {error}"}
 
@@ -237,13 +238,27 @@ class Cluster:
         table = "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
         if pods := facts.get("pods"):
             counts = f"{pods['running']} of {pods['total']} running, {pods['ready']} ready"
-            return f"{table}\n\npods: {counts}\nkubeconfig: {self.kubeconfig}\n"
+            missing = "".join(f"\nnot ready: {line}" for line in facts["not_ready"])
+            return f"{table}\n\npods: {counts}{missing}\nkubeconfig: {self.kubeconfig}\n"
         return f"{table}\n\n{facts['error']}\n" if "error" in facts else f"{table}\n"
 
     @property
     def runs(self) -> bool:
         """Return whether all parts of the cluster run."""
         return all(part.pid is not None for part in self.parts.values())
+
+
+def unready_pods(pods: list[Object]) -> list[str]:
+    """Return namespace and name of each pod that is not ready and has not ended."""
+    lines = []
+    for pod in pods:
+        if is_ready(pod) or dig(pod, "status", "phase") in ("Succeeded", "Failed"):
+            continue
+        component = (dig(pod, "metadata", "labels") or {}).get("app.kubernetes.io/component")
+        # It waits for the operator, and so becomes ready after `up` has returned.
+        note = ", which only services at zero replicas need" if component == "activator" else ""
+        lines.append(f"{pod['metadata'].get('namespace')}/{pod['metadata']['name']}{note}")
+    return sorted(lines)
 
 
 def pod_counts(pods: list[Object]) -> dict[str, int]:

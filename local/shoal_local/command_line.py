@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 from click import option
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 WRONG_ARGUMENTS = 2
 DEFAULT = Path("~/.local/share/shoal/local")
+# Generated from publisher.toml.
+_DISTRIBUTION: Final = "shoal-local"
 
 
 class _Commands(click.Group):
@@ -29,7 +31,7 @@ class _Commands(click.Group):
         try:
             status: int = super().invoke(ctx)
         except ModuleNotFoundError as missing:
-            _print_error(f"{missing}. Install it: pip install shoal-local")
+            _print_error(f"{missing}. Install it: pip install {_DISTRIBUTION}")
             return 1
         return status
 

@@ -35,7 +35,7 @@ def run(arguments: Sequence[str]) -> int:
 def _operate(kubeconfig: Path | None, *, verbose: bool) -> int:
     """Reconcile InferenceServices, InferenceGraphs and BatchInferences.
 
-    Settings are environment variables, SHOAL_OPERATOR_*; see docs/reference/operator-settings.md.
+    Settings are environment variables, SHOAL_OPERATOR_*.
     """
     if kubeconfig:
         os.environ["KUBECONFIG"] = str(kubeconfig)

@@ -16,6 +16,7 @@ from typing import Any
 from shoal_runtime.errors import EXIT_LOAD_FAILED, EXIT_USAGE, LoadError
 from shoal_runtime.execution.garbage import seldom_collected
 from shoal_runtime.execution.threads import wait_briefly
+from shoal_runtime.packages import install_extras
 from shoal_runtime.settings import Settings, help_text
 from shoal_schema.process.environment import SettingsError
 from shoal_schema.process.logs import configure, requested_format
@@ -79,7 +80,7 @@ def serve(settings: Settings) -> int:
 
         from shoal_runtime.serving import Runtime  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        logger.error("%s: %s", error, MISSING_EXTRA)
+        logger.critical("%s: %s", error, MISSING_EXTRA)
         return EXIT_USAGE
 
     async def run() -> tuple[int, bool]:
@@ -134,7 +135,7 @@ def _report(make: Callable[[], Mapping[str, Any]], file: Path) -> int:
         try:
             report = make()
         except ModuleNotFoundError as error:
-            logger.error("%s: %s", error, MISSING_EXTRA)
+            logger.critical("%s: %s", error, MISSING_EXTRA)
             return EXIT_USAGE
     file.write_text(json.dumps(report), encoding="utf-8")
     # Without a wait for threads of the model's own code.
@@ -151,7 +152,7 @@ def batch(environ: Mapping[str, str], command: str = "") -> int:
     try:
         from shoal_runtime.offline.program import run_job  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        logger.error("%s: %s", error, 'pip install "shoal[batch]"')
+        logger.critical("%s. %s", error, install_extras("batch"))
         return EXIT_USAGE
     return run_job(environ, command)
 
@@ -162,7 +163,7 @@ def batch_on_ray(environ: Mapping[str, str]) -> int:
     try:
         from shoal_runtime.offline.on_ray import run_on_ray  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        logger.error("%s: %s", error, 'pip install "shoal[batch]" ray')
+        logger.critical("%s: %s", error, 'pip install "shoal[batch]" ray')
         return EXIT_USAGE
     return run_on_ray(environ)
 

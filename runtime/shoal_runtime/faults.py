@@ -3,7 +3,6 @@
 This module imports little, because it also runs before torch is imported.
 """
 
-import sys
 import traceback
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -21,15 +20,6 @@ MAX_TEXT: Final = 4096
 """Characters of the longest message; longer ones are cut."""
 CUT: Final = " ..."
 
-DISTRIBUTIONS: Final = {
-    "PIL": "pillow",
-    "cv2": "opencv-python-headless",
-    "skimage": "scikit-image",
-    "sklearn": "scikit-learn",
-    "yaml": "pyyaml",
-}
-"""Distributions of modules that handlers import, where the names differ."""
-
 
 class EscapedException(Exception):
     """An exception that would have ended a thread or the event loop.
@@ -44,15 +34,6 @@ def describe(error: BaseException) -> str:
     if isinstance(error, EscapedException):
         return text
     return message_text(f"{kind}: {text}" if text else kind)
-
-
-def remedy(error: BaseException) -> str:
-    """Return a `pip install` command for a missing module, else an empty text."""
-    if not isinstance(error, ModuleNotFoundError) or not error.name:
-        return ""
-    top = error.name.partition(".")[0]
-    # The package is installed: the submodule's name is misspelled, or belongs to another version.
-    return "" if top in sys.modules else f": pip install {DISTRIBUTIONS.get(top, top)}"
 
 
 def exception_message(error: BaseException) -> str:

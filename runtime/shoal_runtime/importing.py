@@ -9,7 +9,8 @@ from types import ModuleType
 from typing import Any
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
+from shoal_runtime.faults import HANDLER_FAULTS, describe
+from shoal_runtime.packages import remedy
 
 DEFAULT_FILE = "handler.py"
 PACKAGE = "shoal_model"

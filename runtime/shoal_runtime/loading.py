@@ -22,6 +22,7 @@ from shoal_runtime.formats.source import LoadedModel, ModelSource, check_row, fi
 from shoal_runtime.formats.table import FORMATS, by_suffix, formats_of, loader, marked_format
 from shoal_runtime.handlers.base import Context, Handler, HandlerMethods, methods_of
 from shoal_runtime.importing import DEFAULT_FILE, HandlerFailed, import_handler
+from shoal_runtime.packages import install_extras
 from shoal_runtime.settings import Settings
 from shoal_runtime.signature.spec import ANY, TensorSpec, every_length
 from shoal_runtime.signature.tensors import Signature, make_signature
@@ -208,9 +209,10 @@ def _needs_torch(form: Format, handler: type[Any] | None) -> bool:
         return needs
     if misses_torch(form, handler):
         logger.warning(
-            "event=no_torch message=PyTorch is not installed, so %s receives numpy arrays. If it needs tensors,"
-            ' pip install "shoal[runtime]"; else set tensors = "numpy" in the class',
+            "event=no_torch message=PyTorch is not installed, so %s receives numpy arrays. %s if it needs tensors,"
+            ' else set tensors = "numpy" in the class',
             getattr(handler, "__name__", "the handler"),
+            install_extras("runtime"),
         )
     return _wants_torch(handler) and has_torch()
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.inspecting import kept_warnings
+from shoal_runtime.packages import install_extras
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.serving import log_cause
 from shoal_runtime.settings import Settings
@@ -114,7 +115,7 @@ def _file_reader() -> Callable[[str, Sequence[TensorSpec], int, int], tuple[list
     try:
         from shoal_runtime.offline.sample_rows import sample_rows  # noqa: PLC0415 (pyarrow is an extra)
     except ModuleNotFoundError as error:
-        raise LoadError(f'--rows needs {error.name}, which is not installed. Run pip install "shoal[batch]"') from None
+        raise LoadError(f"--rows needs {error.name}, which is not installed. {install_extras('batch')}") from None
     return sample_rows
 
 

@@ -1,6 +1,7 @@
 """`shoal inspect` of a graph with a composer: its code is loaded, and its errors are reported."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -67,3 +68,23 @@ def test_code_that_loads_is_drawn_and_its_models_are_told_as_unknown(tmp_path: P
     assert "loaded" in ended.stderr
     report: dict[str, Any] = json.loads(ended.stdout)
     assert (report["composer"], report["refused"]) == ("voters:Voters", None)
+
+
+def test_a_missing_package_has_one_remedy(tmp_path: Path) -> None:
+    (tmp_path / "uvicorn.py").write_text('raise ModuleNotFoundError("No module named \'uvicorn\'", name="uvicorn")\n')
+    (tmp_path / "httptools.py").write_text((tmp_path / "uvicorn.py").read_text().replace("uvicorn", "httptools"))
+    model = tmp_path / "mean"
+    model.mkdir()
+    (model / "handler.py").write_text("class Mean:\n    def forward(self, batch):\n        return batch\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "shoal", "inspect", str(model)],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert ended.returncode == 1
+    assert [line for line in ended.stderr.splitlines() if "pip install" in line] == [ended.stderr.splitlines()[-1]]
+    assert '"shoal[serve]"' in ended.stderr

@@ -78,6 +78,21 @@ def test_one_table_is_of_one_interval() -> None:
     assert "Ready" in ended.stdout
 
 
+def test_a_pipe_gets_each_table_at_once() -> None:
+    command = [*SHOAL, "top", "--interval", "0.2"]
+    with (
+        running_proxy() as running,
+        subprocess.Popen([*command, running.admin_url], stdout=subprocess.PIPE, text=True) as process,
+    ):
+        assert process.stdout is not None
+        headers = (line for line in process.stdout if line.startswith("service"))
+        try:
+            assert [next(headers).split()[1] for _ in range(2)] == ["replicas", "replicas"]
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+
+
 def test_programs_get_the_figures() -> None:
     with running_proxy() as running:
         ask(running, 3)
@@ -149,9 +164,10 @@ def test_no_control_sequences_reach_a_terminal() -> None:
     assert seen.says == r"EVIL\x1b[2J\x1b]0;title\x07\u202e"
 
 
+@pytest.mark.parametrize("name", ["a", "a-namespace-of-a-team/a-service-with-a-long-name"])
 @pytest.mark.parametrize("width", [72, 80, 120, 200])
-def test_no_header_is_cut_and_the_history_moves_below_the_table(width: int) -> None:
-    watched, name = Histories(), "a-namespace-of-a-team/a-service-with-a-long-name"
+def test_no_header_is_cut_and_the_history_moves_below_the_table(width: int, name: str) -> None:
+    watched = Histories()
     for step in range(3):
         load = replace(NOTHING, time_s=NOTHING.time_s + step, queued_rows=step)
         watched.add({name: ServiceSample({"pod": load}, wanted=1, state="RevisionUnavailable")}, time_s=step)
@@ -162,6 +178,7 @@ def test_no_header_is_cut_and_the_history_moves_below_the_table(width: int) -> N
     text = console.export_text()
     assert "…" not in text
     assert all(header in text.splitlines()[0] for header in ("service", "queued", "rejected/s", "latency mean"))
+    assert set(text.splitlines()[1].strip()) == {"─"}, "no header wraps"
     assert "▄█" in text
     assert max(map(len, text.splitlines())) <= width
 

@@ -1,13 +1,14 @@
 """The whole cluster with an unmodified kubectl and real processes."""
 
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shoal_local.cluster import Cluster
+from shoal_local.cluster import Cluster, unready_pods
 from tests import plain
 from tests.local.apiserver.kubectl import Kubectl
 from tests.local.live import apply, eventually, pod, processes_of, restarts_of, state_of, status_of
@@ -284,4 +285,17 @@ def test_the_status_counts_no_pod_as_running_whose_container_crashes(kubectl: Ku
     kubectl("wait", "--for=condition=Ready", "pod/sound", "--timeout=20s")
     assert status_of(kubectl, "crashing")["phase"] == "Running"
     # The restarted container counts as running until it crashes again.
-    assert eventually(lambda: "pods: 1 of 2 running, 1 ready" in cluster.status())
+    assert eventually(lambda: re.search(r"1 of 2 running, 1 ready\nnot ready: \S+/crashing\n", cluster.status()))
+
+
+def test_the_status_says_which_pod_is_not_ready_and_what_needs_it() -> None:
+    ready = [{"type": "Ready", "status": "True"}]
+    labels = {"app.kubernetes.io/component": "activator"}
+    pods: list[dict[str, Any]] = [
+        {"metadata": {"name": "a", "namespace": "x"}, "status": {"phase": "Running", "conditions": ready}},
+        {"metadata": {"name": "b", "namespace": "x"}, "status": {"phase": "Succeeded"}},
+        {"metadata": {"name": "c", "namespace": "x"}, "status": {"phase": "Pending"}},
+        {"metadata": {"name": "d", "namespace": "x", "labels": labels}, "status": {"phase": "Running"}},
+    ]
+
+    assert unready_pods(pods) == ["x/c", "x/d, which only services at zero replicas need"]

@@ -31,3 +31,12 @@ def test_errors_are_a_line_that_begins_as_those_of_other_commands(
     error = capsys.readouterr().err
     assert error.startswith(f"shoal: {wrong[0]} ")
     assert error.count("\n") == 1
+
+
+def test_a_model_file_is_told_to_be_moved_into_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "flowers.skops"
+    file.touch()
+
+    assert run_arguments(command, "shoal local", ["up", "--dir", str(tmp_path), "--model", f"flowers={file}"]) == 2
+
+    assert "mkdir -p models/flowers" in capsys.readouterr().err

@@ -16,6 +16,7 @@ from types import ModuleType
 
 import pytest
 
+from shoal_runtime.packages import LIGHT, PACKAGE_LIST
 from shoal_schema.version import VERSION
 from tests import plain
 from tests.project.built import build, closure, environment_with
@@ -37,6 +38,17 @@ def wanted(images: ModuleType, name: str) -> list[str]:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     found: list[str] = images.requirements(images.IMAGES[name].extras.split(","), declared)
     return found
+
+
+def test_the_runtime_suggests_the_image_that_has_an_extra(images: ModuleType) -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for extra in LIGHT:
+        needed = set(images.requirements([extra], declared))
+        assert needed <= set(wanted(images, "runtime-light")), extra
+        assert not needed <= set(wanted(images, "runtime")), extra
+    # The file by which the runtime recognizes an image of Shoal.
+    assert f"COPY --from=sbom /sbom {PACKAGE_LIST.parent}" in DOCKERFILE
+    assert f"/sbom/{PACKAGE_LIST.name}" in DOCKERFILE
 
 
 def instructions() -> Iterator[tuple[str, str]]:

@@ -115,6 +115,13 @@ def test_what_serves_light_formats_brings_no_torch() -> None:
     assert "torch" not in brought
 
 
+def test_the_local_cluster_brings_no_torch() -> None:
+    brought = {requirement.name for requirement in closure("shoal-local")}
+
+    assert {"kopf", "uvloop"} <= brought
+    assert "torch" not in brought
+
+
 @pytest.mark.integration
 def test_metadata_says_what_it_is_and_where_it_runs(metadata: Message) -> None:
     assert "Operating System :: POSIX :: Linux" in (metadata.get_all("Classifier") or [])

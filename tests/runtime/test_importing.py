@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.faults import remedy
 from shoal_runtime.importing import HandlerFailed, import_handler
+from shoal_runtime.packages import remedy
 
 CLASS = """
 class Cat:

@@ -159,7 +159,8 @@ def _bound(over: LoadStep | None, max_batch_rows: int | None, bound: Bound | Non
     elif bound is None:
         yield (
             "Only the server can attribute the runtime's time to the model or to the host's work around it, and no"
-            ' admin port of this server was found. Name it with --admin URL; `shoal serve` prints it as "metrics on".'
+            ' admin port of this server was found. Name it with --admin URL: `shoal serve` prints it as "metrics on",'
+            " and kubectl port-forward POD 9090 forwards that of a service's only pod."
         )
 
 

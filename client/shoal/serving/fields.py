@@ -19,9 +19,6 @@ _RULED = ("model", "runtime", "proxy", "batching", "queue")
 MAX_DEPTH = 100
 """Levels of nested objects and lists."""
 
-_VARIABLE = re.compile(r"(?P<set>\bset )?(?P<variable>SHOAL_[A-Z_]+)(?P<value>=[\w.,]*\w)?(?P<said> \([A-Za-z.]+\))?")
-"""A variable in a message, with an optional value, and the field in parentheses if the message names it."""
-
 _SECRET_NAME = re.compile("KEY|TOKEN|PASS|SECRET|SAS|CREDENTIAL")
 _USER_IN_URL = re.compile(r"://[^\s/@]+@")
 
@@ -170,21 +167,6 @@ def to_environment(values: Values) -> dict[str, str]:
             raise FieldError(f"{name} must not contain the character NUL")
         environment[setting.env.name] = text
     return environment
-
-
-def with_field_names(sentence: str) -> str:
-    """Add the field's name to each environment variable in a process's message."""
-    names = {each.env.name: name for name, each in manifest_fields().items() if each.env}
-
-    def named(match: re.Match[str]) -> str:
-        variable, value, said = match.group("variable"), match.group("value") or "", match.group("said") or ""
-        field = names.get(variable)
-        if field is None:
-            return match.group()
-        asked = ("pass --set " if value else match["set"]) if match["set"] else ""
-        return f"{asked}{field}{value} ({variable}){'' if said == f' ({field})' else said}"
-
-    return _VARIABLE.sub(named, sentence)
 
 
 def _nested(path: list[str], value: Any) -> Any:

@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from shoal.printing import signature_text
-from shoal.serving.fields import with_field_names
 from shoal.serving.hints import first_requests
 from shoal.wire.signature import parse_signature
 from shoal_schema.fields.redaction import visible
+from shoal_schema.process.field_names import with_field_names
 
 URL = "http://127.0.0.1:8080"
 """Default URL of `shoal serve`."""

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from shoal.printing import table
-from shoal.serving.fields import with_field_names
 from shoal.serving.inspection import SIZES, amount
 from shoal_schema.fields.redaction import visible
+from shoal_schema.process.field_names import with_field_names
 
 _NOTHING = "-"
 _OWN = "(file)"

@@ -4,7 +4,7 @@ import re
 import signal
 from dataclasses import dataclass
 
-from shoal.serving.fields import with_field_names
+from shoal_schema.process.field_names import with_field_names
 from shoal_schema.process.log_lines import read
 
 MAX_CRASHES = 3

@@ -13,7 +13,7 @@ COLUMNS = (
 )  # fmt: skip
 LESS = ("rows", "running", "batch size", "utilization", "p95", "answered/s")
 """Columns that a narrow terminal omits, in this order."""
-GAP = 2
+GAP = 3
 """Characters between two columns."""
 CURVE = 20
 """Samples in a sparkline."""

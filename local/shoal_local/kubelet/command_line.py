@@ -46,6 +46,11 @@ def parse_models(given: Sequence[str]) -> dict[str, str]:
     models = {}
     for text in given:
         name, equals, directory = text.partition("=")
+        if equals and Path(directory).is_file():
+            raise ValueError(
+                f"--model needs a directory, and {directory} is a file. Move it into one: mkdir -p models/{name} && mv"
+                f" {directory} models/{name}/, then --model {name}=models/{name}"
+            )
         if not equals or not name or "/" in name or not Path(directory).is_dir():
             raise ValueError(f"--model must be NAME=DIR with an existing directory, not {text!r}")
         models[name] = str(Path(directory).absolute())

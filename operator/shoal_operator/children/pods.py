@@ -17,6 +17,7 @@ from shoal_operator.manifests.labels import TEMPLATE_HASH_ANNOTATION
 from shoal_schema.fields.declaring import Json
 from shoal_schema.fields.redaction import redacted
 from shoal_schema.interfaces.progress import JobProgress
+from shoal_schema.process.field_names import with_field_names
 from shoal_schema.process.log_lines import read
 from shoal_schema.resource.conditions import Reason
 
@@ -159,7 +160,8 @@ def batch_problem(pod: Json) -> Problem | None:
         return Problem(Reason.RUNTIME_CRASHED, f"{text} smaller batchSize")
     # The batch program writes its error to its progress, which is more precise than the last line of its log.
     progress = last_progress(pod)
-    said = progress.message if progress and progress.message else _last_line(ended)
+    own = with_field_names(progress.message, "set") if progress and progress.message else ""
+    said = own or _last_line(ended)
     code = int(ended.get("exitCode") or 0)
     what = "could not load the model" if code == _LOAD_FAILED_EXIT else "ended"
     text = f"a pod {what} (exit code {code}): {redacted(said)[-_MAX_MESSAGE_LENGTH:].removeprefix(_NOT_LOADED)}"
@@ -280,7 +282,7 @@ def _last_line(ended: Json) -> str:
     text = str(ended.get("message") or "").strip() or str(ended.get("reason") or "no message")
     line = text.splitlines()[-1].strip()
     said = read(line)
-    return redacted(said.message if said else line)[-_MAX_MESSAGE_LENGTH:]
+    return with_field_names(redacted(said.message if said else line), "set")[-_MAX_MESSAGE_LENGTH:]
 
 
 def _sentence(text: str) -> str:

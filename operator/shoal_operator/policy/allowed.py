@@ -16,6 +16,7 @@ from shoal_operator.manifests.job import make_job
 from shoal_operator.manifests.target import Target
 from shoal_operator.policy.restricted import beyond_restricted, listed
 from shoal_schema.fields.declaring import as_json, fields_of
+from shoal_schema.guides import guide
 from shoal_schema.resource.offline import Engine
 from shoal_schema.resource.policy import Policy
 
@@ -38,7 +39,7 @@ def not_allowed(target: Target) -> str:
         found += [f"{path} {value:.200} ({level})" for path, value in beyond_restricted(workload["spec"]["template"])]
     if not found:
         return ""
-    remedy = "Change the spec, or have the operator's administrator allow it (docs/how-to/policy.md)"
+    remedy = f"Change the spec, or have the operator's administrator allow it{guide('how-to/policy', ' (', ')')}"
     return f"not allowed by the chart's values: {'; '.join(found)}. {remedy}"
 
 

@@ -215,8 +215,8 @@ _UNKNOWN_VOLUME = re.compile(r'unknown field "[^"]*volumes\[\d+\]\.image"')
 _FORBIDDEN = (
     (
         (" cannot ", "resource "),
-        ". The operator's ServiceAccount does not have this permission. Install the chart's role again (helm upgrade of"
-        " charts/shoal), or bind an equal role",
+        ". The operator's ServiceAccount does not have this permission. Install the chart's role again (helm"
+        " upgrade), or bind an equal role",
     ),
     (
         ("exceeded quota",),

@@ -7,6 +7,7 @@ from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.manifests.labels import selector_text
 from shoal_operator.manifests.secrets import keys_secret
 from shoal_operator.status.evidence import Evidence
+from shoal_schema.guides import guide
 
 _MOUNTED = {"secret": "secretName", "configMap": "name", "persistentVolumeClaim": "claimName"}
 """By kind of volume, the field that names the mounted object."""
@@ -56,5 +57,5 @@ def proxy_advice(evidence: Evidence) -> str:
     pods = f"--namespace {evidence.namespace} --selector {selector_text(evidence.name)}"
     logs = f"kubectl logs {pods} --container {PROXY}"
     if secret := evidence.target and keys_secret(evidence.target.spec):
-        logs = f"The Secret {secret} of access.apiKeys must contain a key (docs/how-to/access.md). {logs}"
+        logs = f"The Secret {secret} of access.apiKeys must contain a key{guide('how-to/access', ' (', ')')}. {logs}"
     return f". {logs} shows why (event=not_ready), and so does /readyz on its port {ADMIN_PORT}"

@@ -9,6 +9,7 @@ from typing import Any
 from shoal_runtime.errors import LoadError
 from shoal_runtime.execution.placement import HostPlacement, Placement
 from shoal_runtime.execution.threads import core_limit, default_threads
+from shoal_runtime.packages import install_extras
 from shoal_schema.resource.runtime import RuntimeSpec
 
 
@@ -68,8 +69,7 @@ def has_torch() -> bool:
 
 def _torch_machine(wanted: RuntimeSpec, extra: str, sharing: int) -> Machine:
     if not has_torch():
-        extras = ",".join(filter(None, ("runtime", extra)))
-        raise LoadError(f'this model needs PyTorch: pip install "shoal[{extras}]", or use the runtime image with it')
+        raise LoadError(f"this model needs PyTorch. {install_extras(*filter(None, ('runtime', extra)))}")
     import torch  # noqa: PLC0415 (takes seconds, and hundreds of megabytes)
 
     from shoal_runtime.execution.cuda import CudaDevice  # noqa: PLC0415

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
+from shoal_runtime.faults import HANDLER_FAULTS, describe
 from shoal_runtime.formats.source import LoadedModel, ModelSource
 from shoal_runtime.importing import HandlerFailed
+from shoal_runtime.packages import remedy
 
 
 def load(source: ModelSource) -> LoadedModel:

@@ -1,8 +1,9 @@
 """The joblib format: pickled estimators, if the user allows pickles."""
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
+from shoal_runtime.faults import HANDLER_FAULTS, describe
 from shoal_runtime.formats.estimators import limit_threads, serve
+from shoal_runtime.formats.own_code import import_fault
 from shoal_runtime.formats.source import LoadedModel, ModelSource
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import imported
@@ -27,5 +28,6 @@ def load(source: ModelSource) -> LoadedModel:
     try:
         estimator = joblib.load(path)
     except HANDLER_FAULTS as error:
-        raise LoadError(f"{path.name} cannot be unpickled: {describe(error)}{remedy(error)}") from None
+        fault = import_fault(path.name, error)
+        raise fault or LoadError(f"{path.name} cannot be unpickled: {describe(error)}") from None
     return serve(estimator, source, path)

@@ -4,10 +4,11 @@ from functools import partial
 from typing import Any
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
+from shoal_runtime.faults import HANDLER_FAULTS, describe
 from shoal_runtime.formats.mlmodel import FILE_NAME, FLAVOURS
 from shoal_runtime.formats.source import LoadedModel, ModelSource
 from shoal_runtime.formats.tabular import OUTPUT, TableHandler, frame, imported, matrix
+from shoal_runtime.packages import install_package, remedy
 
 
 def load(source: ModelSource) -> LoadedModel:
@@ -20,8 +21,8 @@ def load(source: ModelSource) -> LoadedModel:
         raise LoadError(
             f"{FILE_NAME} has no flavor that Shoal serves without mlflow ({', '.join(FLAVOURS)}), and "
             "python_function is"
-            " code and pickles. Run pip install mlflow, and set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) "
-            "if you trust it"
+            f" code and pickles. If you trust it, {install_package('mlflow')}, and set"
+            " SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle)"
         )
     if not source.inputs:
         raise LoadError(f"{FILE_NAME} has no signature. Log the model with an input_example of two rows")

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 
 from shoal_runtime.errors import ForwardFailed, LoadError
-from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
+from shoal_runtime.faults import HANDLER_FAULTS, describe
 from shoal_runtime.formats.source import LoadedModel, ModelSource
 from shoal_runtime.importing import HandlerFailed
+from shoal_runtime.packages import remedy
 from shoal_runtime.signature.spec import TensorSpec
 
 

@@ -17,6 +17,7 @@ from shoal_runtime.formats.external_data import linked_files, mapped
 from shoal_runtime.formats.library_device import AUTO, CPU, LibraryDevice, cuda_index
 from shoal_runtime.formats.source import ModelSource, unreadable_reason
 from shoal_runtime.formats.tabular import imported
+from shoal_runtime.packages import replace_package
 from shoal_runtime.storage.code_cache import code_directory
 
 CPU_PROVIDER: Final = "CPUExecutionProvider"
@@ -28,10 +29,10 @@ QUIET: Final = 3
 """Log level for errors only: warnings about graphs come by the thousand, and users cannot act on them."""
 EXTERNAL: Final = "external"
 """Word in onnxruntime's errors about external data."""
-INSTALL: Final = 'Run pip uninstall onnxruntime, then pip install "shoal[onnx-gpu]"'
+INSTALL: Final = replace_package("onnxruntime", "onnx-gpu")
 REMEDIES: Final = {
     CUDA_PROVIDER: f"{INSTALL}, and check the GPU's driver; or set SHOAL_RUNTIME_DEVICE=cpu (runtime.device: CPU)",
-    TENSORRT_PROVIDER: f"{INSTALL} tensorrt, and check the GPU's driver; or unset SHOAL_RUNTIME_TENSORRT"
+    TENSORRT_PROVIDER: f"{INSTALL} and tensorrt, and check the GPU's driver; or unset SHOAL_RUNTIME_TENSORRT"
     " (runtime.tensorrt)",
 }
 

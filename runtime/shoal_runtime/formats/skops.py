@@ -7,8 +7,9 @@ from importlib.abc import MetaPathFinder
 from typing import Any
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
+from shoal_runtime.faults import HANDLER_FAULTS, describe
 from shoal_runtime.formats.estimators import limit_threads, serve
+from shoal_runtime.formats.own_code import NotInModule, import_fault, script_names
 from shoal_runtime.formats.source import LoadedModel, ModelSource, UnreadableFile
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import imported
@@ -39,7 +40,11 @@ def load(source: ModelSource) -> LoadedModel:
         data = path.read_bytes()
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             trusted = trusted_types(archive.read("schema.json")) | set(source.trusted_types)
-        if kinds := sorted(set(skops.get_untrusted_types(data=data)) - trusted):
+        unknown = set(skops.get_untrusted_types(data=data))
+        # Also if they are trusted: this process cannot import them.
+        if names := script_names(sorted(unknown)):
+            raise NotInModule(path.name, names)
+        if kinds := sorted(unknown - trusted):
             wanted = ",".join(dict.fromkeys((*source.trusted_types, *kinds)))
             raise LoadError(
                 f"{path.name} holds types that are not trusted: {', '.join(kinds)}. Set"
@@ -50,8 +55,7 @@ def load(source: ModelSource) -> LoadedModel:
     except LoadError:
         raise
     except HANDLER_FAULTS as error:
-        why, install = describe(error), remedy(error).removeprefix(": ")
-        raise UnreadableFile(path.name, "skops file", why, *([install] if install else ())) from None
+        raise import_fault(path.name, error) or UnreadableFile(path.name, "skops file", describe(error)) from None
     return serve(estimator, source, path)
 
 

@@ -24,6 +24,7 @@ from shoal_runtime.formats.columns import (
 from shoal_runtime.formats.library_device import LibraryDevice
 from shoal_runtime.formats.source import LoadedModel, ModelSource
 from shoal_runtime.formats.table_trials import trial_values
+from shoal_runtime.packages import install_extras, install_package
 from shoal_runtime.signature.spec import ANY, TensorSpec
 from shoal_schema.wire.datatypes import DATATYPES, DTYPES, Array
 
@@ -241,8 +242,8 @@ def imported(module: str, extra: str | None) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        wanted = f'"shoal[{extra}]"' if extra else module.partition(".")[0]
-        raise LoadError(f"this model requires {error.name}. Run pip install {wanted}") from None
+        install = f". {install_extras(extra)}" if extra else f": {install_package(module.partition('.')[0])}"
+        raise LoadError(f"this model requires {error.name}{install}") from None
     except OSError as error:
         raise LoadError(f"{module} cannot be loaded: {error} (on Debian: apt-get install libgomp1)") from None
 

@@ -15,12 +15,13 @@ from types import ModuleType
 from typing import Any, Final
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
+from shoal_runtime.faults import HANDLER_FAULTS, describe
 from shoal_runtime.formats.handler import loading
 from shoal_runtime.formats.source import LoadedModel, ModelSource
 from shoal_runtime.formats.torchserve_context import Context
 from shoal_runtime.formats.torchserve_service import INPUTS, OUTPUTS, Handle, Service
 from shoal_runtime.importing import HandlerFailed
+from shoal_runtime.packages import install_extras, install_package, remedy
 from shoal_schema.resource.traffic import BatchingSpec
 
 MANIFEST: Final = Path("MAR-INF", "MANIFEST.json")
@@ -105,7 +106,7 @@ def _config(directory: Path, named: str | None) -> dict[str, Any]:
     try:
         import yaml  # noqa: PLC0415 (only archives with a configuration require it)
     except ModuleNotFoundError:
-        raise LoadError(f'{path.name} requires yaml. Run pip install "shoal[torchserve]"') from None
+        raise LoadError(f"{path.name} requires yaml. {install_extras('torchserve')}") from None
     try:
         config = yaml.safe_load(path.read_bytes()) or {}
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -143,7 +144,8 @@ def _handler_module(directory: Path, model: Mapping[str, Any]) -> ModuleType:
                 f"the handler {name} in the archive's manifest is neither in the archive nor a default handler"
             ) from None
         if (error.name or "").startswith("ts."):
-            install = ": Shoal includes only part of TorchServe's package; pip install torchserve installs all of it"
+            all_of_it = install_package("torchserve")
+            install = f": Shoal includes only part of TorchServe's package; for all of it, {all_of_it}"
         else:
             file = model.get("requirementsFile")
             install = remedy(error) + (f" (or all packages in the archive's {file})" if file else "")

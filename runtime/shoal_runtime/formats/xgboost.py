@@ -24,6 +24,7 @@ from shoal_runtime.formats.tabular import (
 )
 from shoal_runtime.formats.xgboost_columns import booster_columns
 from shoal_runtime.formats.xgboost_trees import check
+from shoal_runtime.packages import replace_package
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.wire.datatypes import Array
 
@@ -111,8 +112,8 @@ def place_booster(xgboost: Any, booster: Any, wanted: str, *, linear: bool) -> L
         booster.set_param({"device": CPU})
     if wanted != AUTO:
         raise LoadError(
-            f"XGBoost cannot predict on {wanted}: {reason}. Run pip uninstall xgboost-cpu, then pip install"
-            ' "shoal[xgboost-gpu]", and check the GPU\'s driver; or set SHOAL_RUNTIME_DEVICE=cpu (runtime.device: CPU)'
+            f"XGBoost cannot predict on {wanted}: {reason}. {replace_package('xgboost-cpu', 'xgboost-gpu')}, and check"
+            " the GPU's driver; or set SHOAL_RUNTIME_DEVICE=cpu (runtime.device: CPU)"
         )
     logger.info("event=xgboost_device device=cpu reason=%s", reason)
     return LibraryDevice()

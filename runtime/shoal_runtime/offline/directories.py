@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from shoal_runtime.offline.errors import InvalidSettings, JobError, unwritten
 from shoal_runtime.offline.shards import InputFile, matching, split_pattern
+from shoal_runtime.packages import install_extras
 from shoal_schema.fields.redaction import redacted_value
 from shoal_schema.resource.locations import LocationError, local_path, scheme_of, shown
 from shoal_schema.resource.offline import IN_WORDS, STORES
@@ -262,7 +263,7 @@ def open_directory(uri: str) -> Directory:
     try:
         from shoal_runtime.offline.bucket import open_bucket  # noqa: PLC0415 (its library is an extra)
     except ImportError as error:
-        raise InvalidSettings(f"{scheme}:// needs {error.name}: pip install 'shoal[{scheme}]'") from None
+        raise InvalidSettings(f"{scheme}:// needs {error.name}. {install_extras(scheme)}") from None
     return open_bucket(uri)
 
 

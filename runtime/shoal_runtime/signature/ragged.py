@@ -5,10 +5,11 @@ from typing import Final
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.signature.spec import TensorSpec
+from shoal_schema.guides import guide
 
 RAGGED_REMEDY: Final = (
     'return the row number of each item from the model, and declare the output with rows = "ragged" in model.toml'
-    " (docs/how-to/detectors.md)"
+    f"{guide('how-to/detectors', ' (', ')')}"
 )
 UNEVEN_REMEDY: Final = (
     f"{RAGGED_REMEDY}; without row numbers, serve one row at a time with SHOAL_BATCHING_MAX_BATCH_SIZE=1"

@@ -17,6 +17,7 @@ from shoal_runtime.execution.placement import Placement
 from shoal_runtime.faults import HANDLER_FAULTS, describe
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.loading import Model, load_model
+from shoal_runtime.packages import install_package
 from shoal_runtime.settings import Settings
 from shoal_runtime.startup.deviations import Tolerance, deviation
 from shoal_runtime.startup.parameters import count_parameters, modules_of
@@ -137,7 +138,7 @@ def quantize(handler: Any) -> None:
         LoadError: torchao is not installed, or there is no layer to quantize.
     """
     if find_spec("torchao") is None:
-        raise LoadError("it needs torchao: pip install torchao")
+        raise LoadError(f"it needs torchao: {install_package('torchao')}")
     import torch  # noqa: PLC0415 (the model has imported it)
     from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_  # noqa: PLC0415 (optional)
 

@@ -10,10 +10,11 @@ from typing import Any, Final, TypeVar
 from shoal_runtime.errors import BatchError, LoadError, RaggedRows, WrongRows, WrongShape
 from shoal_runtime.execution.pipeline import Pipeline, StageThreads
 from shoal_runtime.execution.placement import Placement, is_out_of_memory
-from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
+from shoal_runtime.faults import HANDLER_FAULTS, describe
 from shoal_runtime.http.server import ServedModel
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.loading import Model, load_model, misses_torch
+from shoal_runtime.packages import install_extras, remedy
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.settings import Settings
 from shoal_runtime.signature.ragged import RAGGED_REMEDY
@@ -184,7 +185,7 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, trials: Ro
             if misses_torch(model.format, model.handler):
                 raise HandlerFailed(
                     f"PyTorch is not installed, so {type(model.handler).__name__} received numpy arrays, and raised"
-                    f' {describe(error)}. Run pip install "shoal[runtime]", or set tensors = "numpy" in the class and'
+                    f' {describe(error)}. {install_extras("runtime")}, or set tensors = "numpy" in the class and'
                     " use the methods of numpy"
                 ) from error
             raise _failed(batch, describe(error) + remedy(error)) from error

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any, Final, Protocol
 
 from shoal_runtime.errors import LoadError
+from shoal_runtime.packages import install_extras
 from shoal_runtime.storage.listing import ListedFile, Listing
 from shoal_schema.resource.credentials import fault
 from shoal_schema.resource.locations import scheme_of
@@ -61,7 +62,7 @@ def open_store(uri: str) -> Store:
     try:
         open_it: Callable[[str], Any] = import_module(module).open_store
     except ImportError as error:
-        raise LoadError(f"{scheme_of(uri)}:// needs {error.name}: pip install 'shoal[{extra}]'") from None
+        raise LoadError(f"{scheme_of(uri)}:// needs {error.name}. {install_extras(extra)}") from None
     store: Store = open_it(uri)
     return store
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from shoal_schema.guides import guide
+
 
 class Bound(StrEnum):
     """The resource that is exhausted first when the load grows."""
@@ -47,8 +49,8 @@ ADVICE: Final[Mapping[Bound, Advice]] = {
     ),
     Bound.PROXY: Advice(
         "the CPU of the proxy, which can use only one core",
-        "Compile the proxy (docs/how-to/make-a-service-faster.md), send more rows per request or binary tensors, or"
-        " raise scaling.maxReplicas",
+        f"Compile the proxy{guide('how-to/make-a-service-faster', ' (', ')')}, send more rows per request or binary"
+        " tensors, or raise scaling.maxReplicas",
     ),
     Bound.UNKNOWN: Advice(
         "either the model or the host's work around it: too few batches were measured, or the runtime does not report"

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 
 from shoal_schema.fields.declaring import Process
+from shoal_schema.guides import guide
 
 PREFIX = "SHOAL_"
 # SHOAL_BATCHING_*, SHOAL_MODEL_* and SHOAL_LOG_* belong to several components.
@@ -46,6 +47,6 @@ def unknown_variable_errors(environ: Mapping[str, str], process: Process, known:
         if near := get_close_matches(name, sorted(known), n=1, cutoff=0.75):
             hint = f"did you mean {near[0]}?"
         else:
-            hint = f"settings start with {', '.join(families)} and are listed in docs/reference/settings.md"
+            hint = f"settings start with {', '.join(families)}{guide('reference/settings', ' and are listed in ')}"
         errors.append(f"there is no setting {name}; {hint}")
     return errors

@@ -6,7 +6,7 @@ from shoal_schema.version import VERSION
 
 VERSIONED = {
     "charts/shoal/Chart.yaml": r"(?m)^(?:version|appVersion): (.+)$",
-    "local/pyproject.toml": r'"shoal\[operator,serve\]==(.+?)"',
+    "local/pyproject.toml": r'"[\w.-]+\[operator,serve-light\]==(.+?)"',
 }
 """Path in the repository -> pattern whose group is the version.
 

@@ -96,7 +96,7 @@ class PodSpec(SettingsSection, frozen=True):
         Meta(
             description=(
                 "Additional volumes, as in a pod, for `volumeMounts` of the containers. The operator's policy "
-                "limits their types (docs/how-to/policy.md)."
+                "limits their types."
             )
         ),
     ] = ()

@@ -139,10 +139,7 @@ class ProxySpec(SettingsSection, frozen=True):
     security_context: Annotated[OpenObject, SECURITY_CONTEXT] | None = None
     env: Annotated[
         EnvironmentVariables,
-        Meta(
-            description="Additional environment variables of the proxy, for bounds without a field"
-            " (docs/reference/limits.md)."
-        ),
+        Meta(description="Additional environment variables of the proxy, for bounds without a field."),
     ] = ()
     volume_mounts: Annotated[
         VolumeMounts,

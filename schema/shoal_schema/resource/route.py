@@ -46,10 +46,7 @@ class ServiceSpec(SettingsSection, frozen=True):
 
     type: Annotated[
         ServiceType,
-        Meta(
-            description="Type of the Service. The install must allow types other than `ClusterIP`"
-            " (docs/how-to/policy.md)."
-        ),
+        Meta(description="Type of the Service. The install must allow types other than `ClusterIP`."),
     ] = ServiceType.CLUSTER_IP
     annotations: (
         Annotated[dict[str, Text], Meta(max_length=64, description="Annotations for load balancers, meshes and DNS.")]

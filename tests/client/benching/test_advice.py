@@ -2,6 +2,7 @@ from typing import Any
 
 from shoal.benching.advice import advice
 from shoal.benching.steps import LoadStep
+from shoal.discovery import POD_ADMIN_PORT
 from shoal_schema.interfaces.bounds import ADVICE, Bound
 
 
@@ -145,6 +146,7 @@ def test_without_the_servers_conclusion_the_bound_is_the_runtime() -> None:
 
     assert "The runtime is the bottleneck" in text
     assert "--admin URL" in text
+    assert f"port-forward POD {POD_ADMIN_PORT}" in text
     assert "--admin" not in advised(step(100), bent(200))
 
 

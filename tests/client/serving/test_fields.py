@@ -8,7 +8,6 @@ from shoal.serving.fields import (
     merge,
     parse_assignment,
     to_environment,
-    with_field_names,
     without_effect,
     without_secrets,
 )
@@ -86,20 +85,6 @@ def test_values_become_environment_variables() -> None:
         "SHOAL_MODEL_PARAMETERS": '{"a":"\\u00fc"}',
         "SHOAL_MODEL_URI": "/m",
     }
-
-
-def test_a_processes_sentence_gets_the_fields_name() -> None:
-    sentence = "SHOAL_QUEUE_MAX_ROWS must be at least 32, not 1"
-
-    assert with_field_names(sentence) == ("queue.maxRows (SHOAL_QUEUE_MAX_ROWS) must be at least 32, not 1")
-    assert with_field_names("SHOAL_UNKNOWN, SHOAL_MODEL_URI") == ("SHOAL_UNKNOWN, model.uri (SHOAL_MODEL_URI)")
-    assert with_field_names("out of memory") == "out of memory"
-    assert with_field_names("set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it") == (
-        "pass --set model.allowPickle=true (SHOAL_MODEL_ALLOW_PICKLE) if you trust it"
-    )
-    assert (
-        with_field_names("SHOAL_MODEL_URI (beside it) is empty") == "model.uri (SHOAL_MODEL_URI) (beside it) is empty"
-    )
 
 
 def test_a_field_of_an_older_release_is_named_as_it_is_now() -> None:

@@ -209,6 +209,16 @@ def test_of_what_a_container_wrote_the_last_line_is_reported_without_the_time_of
     assert problem.message == ("the runtime could not load the model (exit code 3): no such file")
 
 
+def test_a_setting_in_the_message_is_named_by_its_field_first() -> None:
+    wrote = "m.joblib is a pickle. Set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it"
+    problem = find_problem(
+        [failing(containerStatuses=[waiting("runtime", "CrashLoopBackOff", exitCode=3, message=wrote)])]
+    )
+
+    assert problem is not None
+    assert "Set model.allowPickle=true (SHOAL_MODEL_ALLOW_PICKLE)" in problem.message
+
+
 def test_a_crash_is_reported_before_a_missing_node() -> None:
     crashed = failing(containerStatuses=[waiting("runtime", "CrashLoopBackOff", exitCode=1)])
     pending = failing(conditions=unschedulable("3 Insufficient nvidia.com/gpu"))

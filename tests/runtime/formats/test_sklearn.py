@@ -1,6 +1,7 @@
 import json
 import pickle
 import sys
+import types
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -278,6 +279,39 @@ def test_a_library_that_a_pickle_needs_is_named(tmp_path: Path, load: Load) -> N
 
     with pytest.raises(LoadError, match="No module named 'no_such_library': pip install no_such_library"):
         load(tmp_path, allow_pickle=True)
+
+
+@pytest.mark.parametrize("save", [skops.io.dump, joblib.dump])
+def test_a_function_of_the_script_that_saved_the_model_must_move_to_a_module(
+    tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch, save: Callable[[Any, Path], Any]
+) -> None:
+    suffix = "skops" if save is skops.io.dump else "joblib"
+    with monkeypatch.context() as script:
+        script.setattr(_double, "__module__", "__main__")
+        script.setattr(sys.modules["__main__"], "_double", _double, raising=False)
+        save(make_pipeline(FunctionTransformer(_double), LogisticRegression()).fit(X, KINDS), tmp_path / f"m.{suffix}")
+
+    for trusted in ((), ("__main__._double",)):
+        with pytest.raises(LoadError, match=r"names __main__\._double of the script .*PYTHONPATH"):
+            load(tmp_path, allow_pickle=True, trusted_types=trusted)
+
+
+def _double(rows: Any) -> Any:
+    return rows * 2
+
+
+def test_a_trusted_function_whose_module_is_missing_is_named(tmp_path: Path, load: Load) -> None:
+    module = types.ModuleType("no_such_features")
+    module.double = _double  # type: ignore[attr-defined]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "no_such_features", module)
+        patch.setattr(_double, "__module__", "no_such_features")
+        patch.setattr(_double, "__name__", "double")
+        patch.setattr(_double, "__qualname__", "double")
+        saved(tmp_path, make_pipeline(FunctionTransformer(_double), LogisticRegression()).fit(X, KINDS))
+
+    with pytest.raises(LoadError, match=r"No module named 'no_such_features': pip install .*PYTHONPATH"):
+        load(tmp_path, trusted_types=["no_such_features.double"])
 
 
 def test_a_library_that_the_format_needs_is_named(tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
