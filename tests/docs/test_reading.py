@@ -121,7 +121,7 @@ def test_a_comment_of_json_is_an_output() -> None:
             "minReplicas must not exceed maxReplicas",
         ),
         ("yaml", "env: {A: b}", {"as": "container"}, "env"),
-        ("yaml", "server: {cmd: [a]}", {"as": "images"}, "image 'server': expected a mapping of"),
+        ("yaml", "server: {cmd: [a]}", {"as": "images"}, "image 'server': Object contains unknown field"),
         ("yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {prots: []}", {}, "prots"),
         ("python", "def f(:", {}, "this python is wrong"),
     ],
