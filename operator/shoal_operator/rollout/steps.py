@@ -15,6 +15,7 @@ from msgspec import structs
 from shoal_operator.rollout.findings import VerdictCause, candidate_rows
 from shoal_operator.rollout.progress import Command, RolloutPhase, RolloutProgress
 from shoal_operator.rollout.verdict import StartTimes, StepProgress, Verdict, VerdictState, judge
+from shoal_schema.fields.declaring import Json
 from shoal_schema.interfaces.rollout import RolloutReport
 from shoal_schema.resource.conditions import Reason, Status
 from shoal_schema.resource.rollout import OnFailure, RolloutCommand, RolloutSpec, RolloutStep, RolloutStrategy, steps_of
@@ -135,8 +136,9 @@ def decide(situation: Situation) -> Decision:
     now, newest, stable = situation, situation.newest, situation.stable
     before = now.progress
     if stable is None or newest == stable:
-        promotes = stable is not None and now.candidate.revision == newest and not now.stable_settled
-        return _promoting(now) if promotes else _ended(now)
+        # A candidate that failed or was aborted has no pods when a user promotes it.
+        promoted = now.candidate.revision == newest or (before is not None and before.candidate == newest)
+        return _promoting(now) if stable and promoted and not now.stable_settled else _ended(now)
     if not now.judged:
         return _ended(now)
     # The stable pods are being replaced: by this revision, or by another one whose predecessor is wanted again.
@@ -181,9 +183,26 @@ def _removal(now: Situation) -> Care:
 def _ended(now: Situation) -> Decision:
     """Return the decision without a candidate: the stable pods get the newest spec."""
     gone = now.candidate.revision == ""
-    kept = RolloutProgress(RolloutPhase.STABLE, now.newest)
-    text = f"the stable pods have the newest spec, revision {now.newest}"
+    verdict, figures = _outcome(now)
+    kept = RolloutProgress(RolloutPhase.STABLE, now.newest, verdict=verdict, figures=figures)
+    text = f"the stable pods have the newest spec, revision {now.newest}{_last(verdict)}"
     return Decision(applied=True, care=_removal(now), progress=None if not now.judged and gone else kept, message=text)
+
+
+def _outcome(now: Situation) -> tuple[str, Json]:
+    """Return the last verdict and figures of the newest revision as a candidate; empty if it ran no rows."""
+    before = now.progress
+    if before is None or not before.figures.get("rows"):
+        return "", {}
+    about = before.stable if before.phase is RolloutPhase.STABLE else before.candidate
+    if about != now.newest:
+        return "", {}
+    # The verdict of a failure may be a user's command, without figures.
+    return "" if before.phase is RolloutPhase.FAILED else before.verdict, before.figures
+
+
+def _last(verdict: str) -> str:
+    return f". Last verdict: {verdict.removesuffix('.')}" if verdict else ""
 
 
 def _promoting(now: Situation) -> Decision:
@@ -194,9 +213,10 @@ def _promoting(now: Situation) -> Decision:
     before = now.progress or RolloutProgress(RolloutPhase.PROMOTING)
     continues = now.candidate.revision == now.newest
     weight = before.weight if continues else 0
+    verdict, figures = _outcome(now)
     by_user = ", as a user commanded" if _commands(now, RolloutCommand.PROMOTE) else ""
     problem = f". It does not progress: {now.stable_problem}" if now.stable_problem else ""
-    text = f"the stable pods are being replaced by those of revision {now.newest}{by_user}{problem}"
+    text = f"the stable pods are being replaced by those of revision {now.newest}{by_user}{problem}{_last(verdict)}"
     # Until the pods are replaced, the revision that they had may be applied again at once.
     known = before.phase is RolloutPhase.PROMOTING and before.stable
     return Decision(
@@ -211,6 +231,9 @@ def _promoting(now: Situation) -> Decision:
             candidate=now.newest,
             weight=weight,
             shadow=0,
+            reason="",
+            verdict=verdict,
+            figures=figures,
         ),
         reason=Reason.PROMOTING,
         message=text,
@@ -247,7 +270,7 @@ def _failed(now: Situation, sentence: str, reason: Reason, verdict: Verdict | No
     """Return the decision for a candidate that failed: no rows, and no pods unless they are to be kept."""
     kept = now.rollout.on_failure is OnFailure.PAUSE and now.candidate.revision == now.newest
     kept = kept and not _commands(now, RolloutCommand.ABORT)
-    before = now.progress
+    before = now.progress if now.progress and now.progress.candidate == now.newest else None
     text = f"{sentence.removesuffix('.')}. The stable revision {now.stable} serves all requests"
     return Decision(
         applied=False,

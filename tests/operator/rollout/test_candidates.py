@@ -106,7 +106,8 @@ def test_a_candidate_that_agrees_goes_through_all_steps_and_becomes_stable() -> 
         await world.reconcile(4)
 
         assert not world.child(CANDIDATE)
-        assert world.rollout == {"phase": "Stable", "stable": newest}
+        assert (world.rollout["phase"], world.rollout["stable"]) == ("Stable", newest)
+        assert world.rollout["figures"]["rows"] == 2100
         assert uri_of(world.child(DEPLOYMENT)) == "file:///models/newer"
         reasons = [event["reason"] for event in world.cluster.events]
         assert [each for each in reasons if each in ("Comparing", "Promoting", "NoCandidate")] == [
