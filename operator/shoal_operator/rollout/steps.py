@@ -14,14 +14,11 @@ from msgspec import structs
 
 from shoal_operator.rollout.findings import VerdictCause, candidate_rows
 from shoal_operator.rollout.progress import Command, RolloutPhase, RolloutProgress
-from shoal_operator.rollout.verdict import StartTimes, StepProgress, Verdict, VerdictState, judge
+from shoal_operator.rollout.verdict import IDLE_S, StartTimes, StepProgress, Verdict, VerdictState, judge
 from shoal_schema.fields.declaring import Json
 from shoal_schema.interfaces.rollout import RolloutReport
 from shoal_schema.resource.conditions import Reason, Status
 from shoal_schema.resource.rollout import OnFailure, RolloutCommand, RolloutSpec, RolloutStep, RolloutStrategy, steps_of
-
-_IDLE_S = 60.0
-"""A step without rows for this long is reported as waiting for requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +166,17 @@ def _commands(now: Situation, verb: RolloutCommand) -> bool:
 
 def _stale(now: Situation) -> str:
     """Return a sentence about a command that is not for this candidate, or ""."""
-    if now.command is None or now.command.revision == now.newest:
+    if now.command is None or now.command.revision == now.newest or str(now.command) == _earlier(now):
         return ""
     of = f"revision {now.command.revision}" if now.command.revision else "no revision"
     return f". The command {now.command.verb} is ignored: it is for {of}, and the candidate is {now.newest}"
+
+
+def _earlier(now: Situation) -> str:
+    """Return the command about another revision that is older than this candidate, or ""."""
+    if now.progress and now.progress.candidate == now.newest:
+        return now.progress.earlier_command
+    return str(now.command) if now.command and now.command.revision != now.newest else ""
 
 
 def _removal(now: Situation) -> Care:
@@ -244,7 +248,8 @@ def _held(now: Situation, phase: RolloutPhase, reason: Reason, text: str) -> Dec
     """Return the decision to keep the stable pods and to have no candidate."""
     # A candidate that failed stays failed, whatever else prevents its comparison.
     failed = now.progress if _has_failed(now) else None
-    progress = failed or RolloutProgress(phase, now.stable or "", now.newest, verdict=text)
+    waits = RolloutProgress(phase, now.stable or "", now.newest, earlier_command=_earlier(now), verdict=text)
+    progress = failed or waits
     return Decision(applied=False, care=_removal(now), progress=progress, reason=reason, message=f"{text}{_stale(now)}")
 
 
@@ -282,6 +287,7 @@ def _failed(now: Situation, sentence: str, reason: Reason, verdict: Verdict | No
             step=before.step if before else 0,
             steps=before.steps if before else 0,
             terms=now.terms,
+            earlier_command=_earlier(now),
             verdict=sentence,
             reason=str(reason),
             figures=verdict.figures if verdict else before.figures if before else {},
@@ -298,7 +304,14 @@ def _continued(now: Situation) -> RolloutProgress:
     begun = before is not None and before.candidate == now.newest and before.phase in under_way and before.step
     if before is None or not begun:
         return RolloutProgress(
-            RolloutPhase.WAITING, now.stable or "", now.newest, 1, len(steps), now.now, terms=now.terms
+            RolloutPhase.WAITING,
+            now.stable or "",
+            now.newest,
+            1,
+            len(steps),
+            now.now,
+            terms=now.terms,
+            earlier_command=_earlier(now),
         )
     return structs.replace(
         before,
@@ -371,7 +384,7 @@ def _in_step(now: Situation, progress: RolloutProgress, verdict: Verdict | None)
         phase, reason = RolloutPhase.WAITING, Reason.CANDIDATE_STARTING
         why = f": {now.candidate.problem}" if now.candidate.problem else ""
         text = f"the first pod of revision {now.newest} is not ready{why}"
-    elif not rows and now.age_s(progress.since) >= _IDLE_S:
+    elif not rows and now.age_s(progress.since) >= IDLE_S:
         phase, reason = RolloutPhase.COMPARING, Reason.CANDIDATE_WAITING
         text = f"no row of revision {now.newest} was compared in {where}, as no requests arrive"
     else:

@@ -257,11 +257,26 @@ def test_a_candidate_has_pods_for_its_share(stable: int, step: RolloutStep, expe
 
 
 def test_progress_survives_the_status_and_an_unreadable_one_starts_anew() -> None:
-    progress = RolloutProgress(RolloutPhase.FAILED, "a", "b", 1, 2, "2026-01-01T00:00:00Z", 7, 5, 10, "t", "r", "v", {})
+    progress = RolloutProgress(RolloutPhase.FAILED, "a", "b", 1, 2, "2026-01-01T00:00:00Z", 7, 5, 10, "t", "p a")
+    progress = structs.replace(progress, reason="r", verdict="v", figures={"rows": 1})
     assert RolloutProgress.stored({"status": {"rollout": progress.as_status()}}) == progress
     unreadable: list[Any] = [None, {}, {"phase": "Odd"}, {"phase": "Failed", "step": "x"}, []]
     for broken in unreadable:
         assert RolloutProgress.stored({"status": {"rollout": broken}}) is None
+
+
+@pytest.mark.parametrize("failing", [False, True])
+@pytest.mark.parametrize("obstacle", ["", "no proxy can"])
+def test_a_command_is_reported_as_ignored_only_if_it_is_newer_than_the_candidate(obstacle: str, failing: bool) -> None:
+    world = World(newest="b", stable="a", command=Command(RolloutCommand.PROMOTE, "b"))
+    assert world.rest().reason is Reason.NO_CANDIDATE
+    world.newest, world.obstacle, world.report = "c", obstacle, differing() if failing else None
+    assert "ignored" not in world.rest().message
+    world.newest = "d"
+    assert "ignored" not in world.rest().message
+    world.command = Command(RolloutCommand.ABORT, "c")
+
+    assert "abort is ignored: it is for revision c" in world.rest().message
 
 
 @pytest.mark.parametrize("text", ["", "promote", "promote  ", "retry a", "promote a b", "PROMOTE a"])
