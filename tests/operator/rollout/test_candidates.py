@@ -309,6 +309,26 @@ def test_an_aborted_candidate_stays_away_after_the_command_is_removed() -> None:
     asyncio.run(scenario())
 
 
+def test_an_aborted_candidate_that_is_promoted_is_judged_once_the_stable_pods_are_replaced() -> None:
+    async def scenario() -> None:
+        world = await comparing()
+        newest = world.rollout["candidate"]
+        world.command(f"abort {newest}")
+        await world.reconcile(3)
+        assert not world.child(CANDIDATE)
+        world.command(f"promote {newest}")
+        for _ in range(3):
+            await world.reconciler.reconcile(CAT)
+            world.child(DEPLOYMENT)["status"] |= {"replicas": 5, "updatedReplicas": 1}
+            assert (world.judged["status"], world.rollout["phase"]) == ("False", "Promoting")
+        assert world.revision(DEPLOYMENT) == newest
+        await world.reconcile(2)
+
+        assert (world.judged["status"], world.rollout["phase"]) == ("True", "Stable")
+
+    asyncio.run(scenario())
+
+
 def test_other_changes_of_pods_roll_as_ever_and_together_with_the_model_not_at_all() -> None:
     async def scenario() -> None:
         world = World()
