@@ -15,7 +15,8 @@ from shoal_operator.manifests.revisions import changed_parts, revision_of, store
 from shoal_operator.manifests.target import Target
 from shoal_operator.rollout.plans import Assignment, Found, RolloutPod, make_plan
 from shoal_operator.rollout.progress import Command, RolloutProgress
-from shoal_operator.rollout.steps import Care, Decision, ObservedCandidate, Situation, decide
+from shoal_operator.rollout.situation import Care, Decision, ObservedCandidate, Situation
+from shoal_operator.rollout.steps import decide
 from shoal_operator.rollout.upgrade import has_spec, is_pending
 from shoal_operator.scaling.service_cache import Replica
 from shoal_schema.fields.declaring import Json, as_json

@@ -21,7 +21,8 @@ from shoal_operator.loop.records import Records
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.rollout.plans import Assignment, Found, RolloutPod
 from shoal_operator.rollout.report_sums import add_reports
-from shoal_operator.rollout.steps import Decision, Reports, decide
+from shoal_operator.rollout.situation import Decision, Reports
+from shoal_operator.rollout.steps import decide
 from shoal_operator.scaling.service_cache import Replica
 from shoal_schema.fields.addresses import TcpAddress
 from shoal_schema.interfaces.headers import ADMIN, INSTANCE

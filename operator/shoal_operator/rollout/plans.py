@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from shoal_operator.rollout.steps import Decision, Reports, Situation
+from shoal_operator.rollout.situation import Decision, Reports, Situation
 from shoal_operator.scaling.service_cache import Replica
 from shoal_schema.interfaces.rollout import OutputTolerance, RolloutPlan
 from shoal_schema.resource.rollout import RolloutSpec

@@ -33,6 +33,9 @@ class Command:
     revision: str
     """The candidate that it is about: a command never applies to a later one."""
 
+    def __str__(self) -> str:
+        return f"{self.verb} {self.revision}".strip()
+
     @classmethod
     def of(cls, resource: Json) -> "Command | None":
         """Return the command in a resource's annotation; None if there is none, or it is invalid."""
@@ -65,6 +68,8 @@ class RolloutProgress(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Percentage of batches that it runs again."""
     terms: str = ""
     """Digest of the steps and tolerances by which it is judged."""
+    earlier_command: str = ""
+    """Command about another revision that the service had when the candidate appeared."""
     reason: str = ""
     """Reason of the failure."""
     verdict: str = ""

@@ -6,128 +6,17 @@ changes no decision.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 
 from msgspec import structs
 
 from shoal_operator.rollout.findings import VerdictCause, candidate_rows
 from shoal_operator.rollout.progress import Command, RolloutPhase, RolloutProgress
-from shoal_operator.rollout.verdict import StartTimes, StepProgress, Verdict, VerdictState, judge
-from shoal_schema.interfaces.rollout import RolloutReport
-from shoal_schema.resource.conditions import Reason, Status
-from shoal_schema.resource.rollout import OnFailure, RolloutCommand, RolloutSpec, RolloutStep, RolloutStrategy, steps_of
-
-_IDLE_S = 60.0
-"""A step without rows for this long is reported as waiting for requests."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reports:
-    """Sums of the reports of a service's pods about one candidate."""
-
-    stable: RolloutReport
-    candidate: RolloutReport
-
-
-class Care(StrEnum):
-    """What happens to the candidate's Deployment."""
-
-    RUN = "run"
-    """It gets the newest spec."""
-    KEEP = "keep"
-    """It stays as it is."""
-    REMOVE = "remove"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedCandidate:
-    """The candidate's Deployment and pods."""
-
-    revision: str = ""
-    """Revision of the Deployment; empty if there is none."""
-    ready: int = 0
-    """Ready pods."""
-    problem: str = ""
-    """Why pods do not become ready."""
-    overdue: bool = False
-    """No pod became ready within the deadline."""
-    start_s: float | None = None
-    """Shortest time from the creation of a pod until it was ready (s); None if none is ready."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
-    """All that a decision depends on."""
-
-    rollout: RolloutSpec
-    """Of the newest spec."""
-    newest: str
-    """Revision of the newest spec."""
-    stable: str | None
-    """Revision of the stable Deployment; None if there is none, empty if it is unknown."""
-    progress: RolloutProgress | None = None
-    """As stored."""
-    command: Command | None = None
-    changed_together: tuple[str, ...] = ()
-    """Other parts of the pods that the newest spec changes too."""
-    obstacle: str = ""
-    """Why a candidate cannot be compared."""
-    stable_replicas: int = 1
-    """Desired stable pods."""
-    stable_settled: bool = True
-    """All stable pods have the template of their Deployment, and are available."""
-    stable_problem: str = ""
-    """Why the stable pods do not become ready."""
-    stable_start_s: float | None = None
-    """As `ObservedCandidate.start_s`, of the stable pods."""
-    candidate: ObservedCandidate = ObservedCandidate()
-    responds: bool = True
-    """A stable pod has accepted the plan that names the candidate."""
-    quiet: bool = True
-    """No stable pod sends anything to a candidate."""
-    reports: Reports | None = None
-    """None before all pods were read."""
-    repeats: bool = True
-    """Stable pods repeat rows, which shows the noise of their results."""
-    terms: str = ""
-    """Digest of the steps and tolerances."""
-    now: str
-    """The time, in the API's format."""
-    age_s: Callable[[str], float]
-    """Returns the seconds since a time of the API; 0 for an invalid one."""
-
-    @property
-    def judged(self) -> bool:
-        """Whether changes of the model are judged."""
-        return self.rollout.strategy is not RolloutStrategy.ROLLING
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """What to do for a rollout."""
-
-    applied: bool
-    """The stable pods get the newest spec; otherwise they keep theirs."""
-    care: Care = Care.REMOVE
-    replicas: int = 0
-    """Pods of the candidate."""
-    compared: bool = False
-    """Proxies count for this candidate; otherwise they get the plan without any."""
-    weight: int = 0
-    """Percentage of requests that the candidate serves."""
-    shadow: int = 0
-    """Percentage of batches that it runs again."""
-    progress: RolloutProgress | None
-    """None: no strategy with candidates, and nothing is left of one."""
-    reason: Reason = Reason.NO_CANDIDATE
-    message: str = ""
-
-    @property
-    def status(self) -> Status:
-        """Status of the condition: no candidate awaits a verdict or a user."""
-        return Status.TRUE if self.reason is Reason.NO_CANDIDATE else Status.FALSE
+from shoal_operator.rollout.situation import Care, Decision, Situation
+from shoal_operator.rollout.verdict import IDLE_S, StartTimes, StepProgress, Verdict, VerdictState, judge
+from shoal_schema.fields.declaring import Json
+from shoal_schema.resource.conditions import Reason
+from shoal_schema.resource.rollout import OnFailure, RolloutCommand, RolloutStep, steps_of
 
 
 def decide(situation: Situation) -> Decision:
@@ -135,8 +24,9 @@ def decide(situation: Situation) -> Decision:
     now, newest, stable = situation, situation.newest, situation.stable
     before = now.progress
     if stable is None or newest == stable:
-        promotes = stable is not None and now.candidate.revision == newest and not now.stable_settled
-        return _promoting(now) if promotes else _ended(now)
+        # A candidate that failed or was aborted has no pods when a user promotes it.
+        promoted = now.candidate.revision == newest or (before is not None and before.candidate == newest)
+        return _promoting(now) if stable and promoted and not now.stable_settled else _ended(now)
     if not now.judged:
         return _ended(now)
     # The stable pods are being replaced: by this revision, or by another one whose predecessor is wanted again.
@@ -167,10 +57,17 @@ def _commands(now: Situation, verb: RolloutCommand) -> bool:
 
 def _stale(now: Situation) -> str:
     """Return a sentence about a command that is not for this candidate, or ""."""
-    if now.command is None or now.command.revision == now.newest:
+    if now.command is None or now.command.revision == now.newest or str(now.command) == _earlier(now):
         return ""
     of = f"revision {now.command.revision}" if now.command.revision else "no revision"
     return f". The command {now.command.verb} is ignored: it is for {of}, and the candidate is {now.newest}"
+
+
+def _earlier(now: Situation) -> str:
+    """Return the command about another revision that is older than this candidate, or ""."""
+    if now.progress and now.progress.candidate == now.newest:
+        return now.progress.earlier_command
+    return str(now.command) if now.command and now.command.revision != now.newest else ""
 
 
 def _removal(now: Situation) -> Care:
@@ -181,9 +78,26 @@ def _removal(now: Situation) -> Care:
 def _ended(now: Situation) -> Decision:
     """Return the decision without a candidate: the stable pods get the newest spec."""
     gone = now.candidate.revision == ""
-    kept = RolloutProgress(RolloutPhase.STABLE, now.newest)
-    text = f"the stable pods have the newest spec, revision {now.newest}"
+    verdict, figures = _outcome(now)
+    kept = RolloutProgress(RolloutPhase.STABLE, now.newest, verdict=verdict, figures=figures)
+    text = f"the stable pods have the newest spec, revision {now.newest}{_last(verdict)}"
     return Decision(applied=True, care=_removal(now), progress=None if not now.judged and gone else kept, message=text)
+
+
+def _outcome(now: Situation) -> tuple[str, Json]:
+    """Return the last verdict and figures of the newest revision as a candidate; empty if it ran no rows."""
+    before = now.progress
+    if before is None or not before.figures.get("rows"):
+        return "", {}
+    about = before.stable if before.phase is RolloutPhase.STABLE else before.candidate
+    if about != now.newest:
+        return "", {}
+    # The verdict of a failure may be a user's command, without figures.
+    return "" if before.phase is RolloutPhase.FAILED else before.verdict, before.figures
+
+
+def _last(verdict: str) -> str:
+    return f". Last verdict: {verdict.removesuffix('.')}" if verdict else ""
 
 
 def _promoting(now: Situation) -> Decision:
@@ -194,9 +108,10 @@ def _promoting(now: Situation) -> Decision:
     before = now.progress or RolloutProgress(RolloutPhase.PROMOTING)
     continues = now.candidate.revision == now.newest
     weight = before.weight if continues else 0
+    verdict, figures = _outcome(now)
     by_user = ", as a user commanded" if _commands(now, RolloutCommand.PROMOTE) else ""
     problem = f". It does not progress: {now.stable_problem}" if now.stable_problem else ""
-    text = f"the stable pods are being replaced by those of revision {now.newest}{by_user}{problem}"
+    text = f"the stable pods are being replaced by those of revision {now.newest}{by_user}{problem}{_last(verdict)}"
     # Until the pods are replaced, the revision that they had may be applied again at once.
     known = before.phase is RolloutPhase.PROMOTING and before.stable
     return Decision(
@@ -211,6 +126,9 @@ def _promoting(now: Situation) -> Decision:
             candidate=now.newest,
             weight=weight,
             shadow=0,
+            reason="",
+            verdict=verdict,
+            figures=figures,
         ),
         reason=Reason.PROMOTING,
         message=text,
@@ -221,7 +139,8 @@ def _held(now: Situation, phase: RolloutPhase, reason: Reason, text: str) -> Dec
     """Return the decision to keep the stable pods and to have no candidate."""
     # A candidate that failed stays failed, whatever else prevents its comparison.
     failed = now.progress if _has_failed(now) else None
-    progress = failed or RolloutProgress(phase, now.stable or "", now.newest, verdict=text)
+    waits = RolloutProgress(phase, now.stable or "", now.newest, earlier_command=_earlier(now), verdict=text)
+    progress = failed or waits
     return Decision(applied=False, care=_removal(now), progress=progress, reason=reason, message=f"{text}{_stale(now)}")
 
 
@@ -247,7 +166,7 @@ def _failed(now: Situation, sentence: str, reason: Reason, verdict: Verdict | No
     """Return the decision for a candidate that failed: no rows, and no pods unless they are to be kept."""
     kept = now.rollout.on_failure is OnFailure.PAUSE and now.candidate.revision == now.newest
     kept = kept and not _commands(now, RolloutCommand.ABORT)
-    before = now.progress
+    before = now.progress if now.progress and now.progress.candidate == now.newest else None
     text = f"{sentence.removesuffix('.')}. The stable revision {now.stable} serves all requests"
     return Decision(
         applied=False,
@@ -259,6 +178,7 @@ def _failed(now: Situation, sentence: str, reason: Reason, verdict: Verdict | No
             step=before.step if before else 0,
             steps=before.steps if before else 0,
             terms=now.terms,
+            earlier_command=_earlier(now),
             verdict=sentence,
             reason=str(reason),
             figures=verdict.figures if verdict else before.figures if before else {},
@@ -275,7 +195,14 @@ def _continued(now: Situation) -> RolloutProgress:
     begun = before is not None and before.candidate == now.newest and before.phase in under_way and before.step
     if before is None or not begun:
         return RolloutProgress(
-            RolloutPhase.WAITING, now.stable or "", now.newest, 1, len(steps), now.now, terms=now.terms
+            RolloutPhase.WAITING,
+            now.stable or "",
+            now.newest,
+            1,
+            len(steps),
+            now.now,
+            terms=now.terms,
+            earlier_command=_earlier(now),
         )
     return structs.replace(
         before,
@@ -348,7 +275,7 @@ def _in_step(now: Situation, progress: RolloutProgress, verdict: Verdict | None)
         phase, reason = RolloutPhase.WAITING, Reason.CANDIDATE_STARTING
         why = f": {now.candidate.problem}" if now.candidate.problem else ""
         text = f"the first pod of revision {now.newest} is not ready{why}"
-    elif not rows and now.age_s(progress.since) >= _IDLE_S:
+    elif not rows and now.age_s(progress.since) >= IDLE_S:
         phase, reason = RolloutPhase.COMPARING, Reason.CANDIDATE_WAITING
         text = f"no row of revision {now.newest} was compared in {where}, as no requests arrive"
     else:

@@ -28,6 +28,8 @@ from shoal_schema.fields.declaring import Json
 from shoal_schema.interfaces.rollout import RolloutReport
 from shoal_schema.resource.rollout import CompareSpec, RolloutStep, step_rows
 
+IDLE_S: Final = 60.0
+"""A step without rows for this long is reported as waiting for requests."""
 _MIB: Final = 1 << 20
 LEAST_REPEATED_ROWS: Final = 2000
 """Repeated rows from which, at the end of a step, a stable revision without disagreement counts as deterministic.
@@ -173,6 +175,9 @@ def _describe_progress(
     progress: StepProgress, stable: RolloutReport, pairs: Sequence[BucketPair], figures: Json
 ) -> str:
     rows = candidate_rows(stable) - progress.rows_before
+    # The first rows arrive after the pods and the plan: the reasons below would be noise until then.
+    if rows <= 0 and progress.elapsed_s < IDLE_S:
+        return "The candidate has run no rows in this step yet."
     if rows <= 0:
         dropped = f" Dropped batches: {stable.dropped_batches:,}." if stable.dropped_batches else ""
         silent = "" if stable.ready_candidates else " No pod of the candidate responds."

@@ -11,7 +11,7 @@ from shoal_operator.children.pods import Problem, deployed_hash, find_problem, i
 from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.manifests.target import Target
 from shoal_operator.models.resolution import ModelResolution
-from shoal_operator.rollout.steps import Decision
+from shoal_operator.rollout.situation import Decision
 from shoal_operator.rollout.upgrade import Upgrade
 from shoal_operator.scaling.report import ScalingReport
 from shoal_schema.fields.declaring import Json

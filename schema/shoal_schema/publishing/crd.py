@@ -256,6 +256,10 @@ def rollout_schema() -> Json:
             "weight": {"type": "integer", "format": "int32", "description": "Percentage of requests it serves."},
             "shadow": {"type": "integer", "format": "int32", "description": "Percentage of batches it runs again."},
             "terms": {"type": "string", "description": "Digest of the steps and tolerances."},
+            "earlierCommand": {
+                "type": "string",
+                "description": "Command about another revision that the service had when the candidate appeared.",
+            },
             "reason": {"type": "string", "description": "Reason of a failure."},
             "verdict": {"type": "string", "description": "The last comparison, or why the candidate failed."},
             "figures": {"type": "object", "description": "Figures of the verdict.", "properties": figures},

@@ -13,7 +13,7 @@ from shoal_operator.manifests.desired import CANDIDATE, DEPLOYMENT, Child
 from shoal_operator.manifests.labels import REVISION_ANNOTATION
 from shoal_operator.rollout.plans import Found
 from shoal_operator.rollout.report_sums import NO_REPORT
-from shoal_operator.rollout.steps import Reports
+from shoal_operator.rollout.situation import Reports
 from shoal_schema.fields.declaring import Json
 from shoal_schema.interfaces.rollout import OutputCounts, RolloutReport
 from shoal_schema.resource.conditions import ConditionType

@@ -106,7 +106,8 @@ def test_a_candidate_that_agrees_goes_through_all_steps_and_becomes_stable() -> 
         await world.reconcile(4)
 
         assert not world.child(CANDIDATE)
-        assert world.rollout == {"phase": "Stable", "stable": newest}
+        assert (world.rollout["phase"], world.rollout["stable"]) == ("Stable", newest)
+        assert world.rollout["figures"]["rows"] == 2100
         assert uri_of(world.child(DEPLOYMENT)) == "file:///models/newer"
         reasons = [event["reason"] for event in world.cluster.events]
         assert [each for each in reasons if each in ("Comparing", "Promoting", "NoCandidate")] == [
@@ -304,6 +305,26 @@ def test_an_aborted_candidate_stays_away_after_the_command_is_removed() -> None:
         assert not world.child(CANDIDATE)
         assert world.rollout["phase"] == "Failed"
         assert "a user aborted" in world.judged["message"]
+
+    asyncio.run(scenario())
+
+
+def test_an_aborted_candidate_that_is_promoted_is_judged_once_the_stable_pods_are_replaced() -> None:
+    async def scenario() -> None:
+        world = await comparing()
+        newest = world.rollout["candidate"]
+        world.command(f"abort {newest}")
+        await world.reconcile(3)
+        assert not world.child(CANDIDATE)
+        world.command(f"promote {newest}")
+        for _ in range(3):
+            await world.reconciler.reconcile(CAT)
+            world.child(DEPLOYMENT)["status"] |= {"replicas": 5, "updatedReplicas": 1}
+            assert (world.judged["status"], world.rollout["phase"]) == ("False", "Promoting")
+        assert world.revision(DEPLOYMENT) == newest
+        await world.reconcile(2)
+
+        assert (world.judged["status"], world.rollout["phase"]) == ("True", "Stable")
 
     asyncio.run(scenario())
 

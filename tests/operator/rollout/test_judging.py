@@ -17,7 +17,8 @@ from shoal_operator.manifests.desired import CANDIDATE, DEPLOYMENT
 from shoal_operator.rollout.judging import JudgedRollout, Judging
 from shoal_operator.rollout.plans import Assignment, RolloutPod, make_plan
 from shoal_operator.rollout.progress import RolloutPhase, RolloutProgress
-from shoal_operator.rollout.steps import ObservedCandidate, Situation, decide
+from shoal_operator.rollout.situation import ObservedCandidate, Situation
+from shoal_operator.rollout.steps import decide
 from shoal_operator.scaling.service_cache import Replica
 from shoal_schema.interfaces.headers import INSTANCE
 from shoal_schema.interfaces.rollout import MAX_BYTES, PATH, BatchTimes, RolloutPlan, RolloutReport

@@ -13,10 +13,11 @@ from msgspec import structs
 from shoal_operator.cluster.api_time import age_s, timestamp
 from shoal_operator.rollout.progress import Command, RolloutPhase, RolloutProgress
 from shoal_operator.rollout.report_sums import NO_REPORT
-from shoal_operator.rollout.steps import Care, Decision, ObservedCandidate, Reports, Situation, decide
+from shoal_operator.rollout.situation import Care, Decision, ObservedCandidate, Reports, Situation
+from shoal_operator.rollout.steps import decide
 from shoal_schema.fields.declaring import Json
 from shoal_schema.interfaces.rollout import RolloutReport
-from shoal_schema.resource.conditions import Reason
+from shoal_schema.resource.conditions import Reason, Status
 from shoal_schema.resource.rollout import OnFailure, RolloutCommand, RolloutSpec, RolloutStep, RolloutStrategy
 from tests.operator.fakes import new_year
 from tests.operator.rollout.rollouts import agreeing, differing
@@ -74,6 +75,9 @@ class World:
             age_s=partial(age_s, self.now),
         )
         made = decide(situation)
+        # A promotion ends when the stable pods are replaced.
+        replacing = progress and progress.phase is RolloutPhase.PROMOTING and progress.candidate
+        assert replacing != self.newest or self.stable != self.newest or self.settled or self._promotes(made)
         # Nothing may be sent to a candidate that is removed.
         assert quiet or not (self.candidate and made.care is Care.REMOVE)
         if made.applied:
@@ -190,6 +194,53 @@ def test_rows_that_are_lost_at_a_restart_delay_the_step_alone() -> None:
     assert world.rest().reason is Reason.PROMOTING
 
 
+@pytest.mark.parametrize("on_failure", OnFailure)
+@pytest.mark.parametrize("failure", [{"command": Command(RolloutCommand.ABORT, "b")}, {"report": differing()}])
+def test_promoting_a_failed_candidate_lasts_until_the_stable_pods_are_replaced(
+    failure: dict[str, object], on_failure: OnFailure
+) -> None:
+    world = compared(rollout=structs.replace(CANARY, on_failure=on_failure), **failure)
+    assert world.rest().reason in (Reason.CANDIDATE_FAILED, Reason.SIGNATURE_CHANGED)
+    world.command, world.settled = Command(RolloutCommand.PROMOTE, "b"), False
+    made = world.rest()
+
+    assert (made.applied, made.reason, made.status) == (True, Reason.PROMOTING, Status.FALSE)
+    assert made.progress is not None
+    assert (made.progress.stable, made.progress.candidate, made.progress.reason) == ("a", "b", "")
+    world.settled = True
+    assert world.rest().reason is Reason.NO_CANDIDATE
+
+
+def test_the_former_spec_comes_back_at_once_during_the_promotion_of_an_aborted_candidate() -> None:
+    world = compared(command=Command(RolloutCommand.ABORT, "b"))
+    world.rest()
+    world.command, world.settled = Command(RolloutCommand.PROMOTE, "b"), False
+    world.rest()
+    world.newest = "a"
+    made = world.rest()
+
+    assert (made.applied, made.reason, world.stable, world.candidate) == (True, Reason.PROMOTING, "a", "")
+
+
+def test_the_last_verdict_and_its_figures_outlive_the_promotion_of_its_candidate_alone() -> None:
+    world = compared(report=agreeing(100))
+    world.rest()
+    world.report, world.settled = agreeing(200), False
+    promoting = world.rest()
+    assert "200 rows failed" in promoting.message
+    world.settled = True
+    ended = world.rest()
+
+    assert ended.progress is not None
+    assert (ended.reason, ended.progress.figures["rows"]) == (Reason.NO_CANDIDATE, 200)
+    assert "200 rows failed" in ended.message
+    assert "200 rows failed" in ended.progress.verdict
+    world.newest, world.command = "c", Command(RolloutCommand.ABORT, "c")
+    failed = world.rest()
+    assert failed.progress is not None
+    assert (failed.reason, failed.progress.figures) == (Reason.CANDIDATE_FAILED, {})
+
+
 def test_without_requests_the_candidate_waits_and_says_so() -> None:
     world = compared(report=NO_REPORT)
     assert world.rest().reason is Reason.COMPARING
@@ -207,11 +258,26 @@ def test_a_candidate_has_pods_for_its_share(stable: int, step: RolloutStep, expe
 
 
 def test_progress_survives_the_status_and_an_unreadable_one_starts_anew() -> None:
-    progress = RolloutProgress(RolloutPhase.FAILED, "a", "b", 1, 2, "2026-01-01T00:00:00Z", 7, 5, 10, "t", "r", "v", {})
+    progress = RolloutProgress(RolloutPhase.FAILED, "a", "b", 1, 2, "2026-01-01T00:00:00Z", 7, 5, 10, "t", "p a")
+    progress = structs.replace(progress, reason="r", verdict="v", figures={"rows": 1})
     assert RolloutProgress.stored({"status": {"rollout": progress.as_status()}}) == progress
     unreadable: list[Any] = [None, {}, {"phase": "Odd"}, {"phase": "Failed", "step": "x"}, []]
     for broken in unreadable:
         assert RolloutProgress.stored({"status": {"rollout": broken}}) is None
+
+
+@pytest.mark.parametrize("failing", [False, True])
+@pytest.mark.parametrize("obstacle", ["", "no proxy can"])
+def test_a_command_is_reported_as_ignored_only_if_it_is_newer_than_the_candidate(obstacle: str, failing: bool) -> None:
+    world = World(newest="b", stable="a", command=Command(RolloutCommand.PROMOTE, "b"))
+    assert world.rest().reason is Reason.NO_CANDIDATE
+    world.newest, world.obstacle, world.report = "c", obstacle, differing() if failing else None
+    assert "ignored" not in world.rest().message
+    world.newest = "d"
+    assert "ignored" not in world.rest().message
+    world.command = Command(RolloutCommand.ABORT, "c")
+
+    assert "abort is ignored: it is for revision c" in world.rest().message
 
 
 @pytest.mark.parametrize("text", ["", "promote", "promote  ", "retry a", "promote a b", "PROMOTE a"])

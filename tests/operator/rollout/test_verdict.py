@@ -245,7 +245,10 @@ def test_rows_before_the_step_do_not_count() -> None:
 
 
 def test_a_step_without_rows_says_why() -> None:
-    sentence = verdict(stable(0, ready_candidates=0, dropped_batches=7)).sentence
+    report = stable(0, ready_candidates=0, dropped_batches=7)
+    early, sentence = (verdict(report, elapsed_s=elapsed_s).sentence for elapsed_s in (59, 60))
+    assert "no rows in this step yet" in early
+    assert "Dropped" not in early
     assert "No pod of the candidate responds" in sentence
     assert "Dropped batches: 7" in sentence
 
