@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shoal.watching.cells import COLUMNS, cells, curve, document, duration, rate
+from shoal.watching.cells import COLUMNS, GAP, LESS, cells, curve, document, duration, fitting, rate
 from shoal.watching.figures import between
 from shoal.watching.samples import MAX_PODS, Histories, ServiceSample, cluster_sample
 from shoal_schema.interfaces.load import LATENCY_BOUNDS_S, Capacity, RejectedRows
@@ -190,3 +190,11 @@ def test_a_curve_has_a_block_for_each_value_and_hides_none(values: list[float]) 
 
     assert len(drawn) == len(values)
     assert all((block == " ") == (value == 0) for block, value in zip(drawn, values, strict=True))
+
+
+def test_a_narrow_terminal_omits_the_least_important_columns() -> None:
+    whole = sum(len(name) + GAP for name in COLUMNS) - GAP
+
+    assert fitting([], whole) == list(range(len(COLUMNS)))
+    assert [COLUMNS[at] for at in fitting([], whole - 1)] == [name for name in COLUMNS if name != LESS[0]]
+    assert [COLUMNS[at] for at in fitting([], 1)] == [name for name in COLUMNS if name not in LESS]

@@ -7,7 +7,7 @@ import pytest
 from shoal import errors
 from shoal.wire.messages import Request, Response
 from shoal.wire.portions import Times
-from shoal.wire.session import CallOptions, Conversation, Pause, Session, StepResult
+from shoal.wire.session import CallOptions, Conversation, JobOptions, Pause, Session, StepResult
 
 OPTIONS = CallOptions(timeout_s=10)
 NOT_RUN = {"x-shoal-executed": "no"}
@@ -260,3 +260,67 @@ def test_ready_is_whether_the_server_says_so(status: int, ready: bool) -> None:
     with pytest.raises(StopIteration) as end:
         conversation.send(StepResult(Response(status, {}, b""), 1))
     assert end.value.value is ready
+
+
+class JobDrive(Drive):
+    """Answers asynchronous requests, whose result is there after ``polls`` requests for it."""
+
+    def __init__(self, accepted: Response, polls: int = 0) -> None:
+        super().__init__()
+        self.accepted = accepted
+        self.polls = polls
+
+    def answer(self, request: Request) -> Response | errors.ShoalError:
+        if request.path.endswith("?async=true"):
+            return self.accepted
+        if "/results/" in request.path:
+            if request.method == "DELETE":
+                return Response(204 if request.path.endswith("/abc") else 404, {}, b'{"error": "no such request"}')
+            self.polls -= 1
+            return self.infer() if self.polls < 0 else Response(202, {"retry-after": "2"}, b"{}")
+        return super().answer(request)
+
+
+ACCEPTED = Response(202, {"location": "/v2/models/adder/results/abc"}, b"{}")
+
+
+def test_an_asynchronous_request_has_an_id_and_its_result_later() -> None:
+    drive, session = JobDrive(ACCEPTED, polls=2), Session("adder")
+
+    assert drive(session.submit([1], OPTIONS, JobOptions(within_s=60, callback="https://example.com/"))) == "abc"
+    sent = drive.steps[-1]
+    assert isinstance(sent, Request)
+    assert (sent.headers["x-request-timeout-ms"], sent.headers["x-shoal-callback"]) == ("60000", "https://example.com/")
+    assert drive(session.result("abc", OPTIONS)).tolist() == [2]
+    assert drive.trace[-4:] == ["pause 2", "GET /v2/models/adder/results/abc"] * 2
+
+
+def test_a_result_that_is_not_there_in_time_is_an_error_and_the_request_continues() -> None:
+    with pytest.raises(errors.DeadlineExceeded, match="continues") as caught:
+        JobDrive(ACCEPTED, polls=9)(Session("adder").result("abc", CallOptions(timeout_s=3)), left_s=3.0)
+
+    assert caught.value.may_have_run
+
+
+def test_an_asynchronous_request_is_cancelled_by_its_id() -> None:
+    drive = JobDrive(ACCEPTED)
+
+    drive(Session(None).cancel("abc", OPTIONS))
+    assert drive.trace == ["GET /v1/models", "DELETE /v2/models/adder/results/abc"]
+    with pytest.raises(errors.ShoalError, match="no such request"):
+        drive(Session("adder").cancel("other", OPTIONS))
+
+
+@pytest.mark.parametrize(
+    ("response", "kind", "message"),
+    [
+        (Response(200, {}, b"{}"), errors.ServerFailed, "no asynchronous requests"),
+        (Response(202, {}, b"{}"), errors.ServerFailed, "location"),
+        (Response(400, {}, b'{"error": "asynchronous is not set"}'), errors.ShoalError, "is not set"),
+    ],
+)
+def test_a_server_that_accepts_no_asynchronous_request_is_an_error(
+    response: Response, kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        JobDrive(response)(Session("adder").submit([1], OPTIONS, JobOptions()))
