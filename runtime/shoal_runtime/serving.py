@@ -72,7 +72,8 @@ class Runtime:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
         compiled = "no" if inspect.isfunction(App.serve) else "yes"
-        logger.info("event=listening address=%s compiled=%s", await self._connections.listen(), compiled)
+        address, reach = await self._connections.listen()
+        logger.info("event=listening address=%s reach=%s compiled=%s", address, reach, compiled)
         start = asyncio.create_task(self._start())
         stop = asyncio.create_task(self._stopping.wait())
         try:

@@ -119,10 +119,10 @@ class Connections:
     def __len__(self) -> int:
         return len(self._state.connections)
 
-    async def listen(self) -> str:
+    async def listen(self) -> tuple[str, str]:
         """Start to accept connections.
 
-        Returns: A log text of the address and of the clients that can reach it.
+        Returns: The address, and which clients can reach it, as texts for the log.
         """
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
@@ -131,13 +131,13 @@ class Connections:
             backlog=BACKLOG,
         )
         if isinstance(self._name, str):
-            return f"unix:{self._name}"
+            return f"unix:{self._name}", "unix"
         host, port = self._name[:2]
         address = ip_address(host.partition("%")[0])
         reach = "this_machine" if address.is_loopback else "one_interface"
         if address.is_unspecified:
             reach = "every_interface: any host that reaches this machine can run the model; 127.0.0.1 limits it to one"
-        return f"{Address(host=host, port=port)} reach={reach}"
+        return str(Address(host=host, port=port)), reach
 
     async def close(self) -> None:
         """Stop accepting connections, and abort open ones."""

@@ -70,7 +70,7 @@ def test_the_last_connection_to_close_is_noticed(tmp_path: Path) -> None:
         path = str(tmp_path / "s")
         app = App(Readiness(), max_body_bytes=1024)
         connections = Connections(app, open_socket(Address(path=path)), empty.set)
-        assert await connections.listen() == f"unix:{path}"
+        assert await connections.listen() == (f"unix:{path}", "unix")
         first = await asyncio.open_unix_connection(path)
         second = await asyncio.open_unix_connection(path)
         for reader, writer in (first, second):
