@@ -160,8 +160,7 @@ def test_an_upgrade_from_the_chart_before_keeps_services_as_they_run(releases: R
     service, pods = namespace.get("infsvc", "adder")["metadata"]["uid"], namespace.get("pods")
     operator = releases.cluster.get("pods", selector=OPERATOR)[0]["metadata"]["uid"]
 
-    # Otherwise the turn of the only service comes at once, and its pods are replaced by those of the new release.
-    releases("upgrade", "shoal", CHART, upgrade_maxUnavailableServices=0)
+    releases("upgrade", "shoal", CHART)
 
     [renewed] = eventually(
         lambda: [

@@ -38,6 +38,25 @@ def as_json(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_written))
 
 
+def chosen_json(section: msgspec.Struct) -> Any:
+    """Return a section as JSON without defaults, and without inner sections that equal their default.
+
+    The text stays the same when a newer CRD defines a section, whose default the API server adds to stored objects.
+    """
+    return _without_default_sections(section, as_json(section))
+
+
+def _without_default_sections(section: msgspec.Struct, written: Any) -> Any:
+    for each in msgspec.structs.fields(section):
+        value = getattr(section, each.name)
+        if isinstance(value, msgspec.Struct) and each.encode_name in written:
+            if value == each.default:
+                del written[each.encode_name]
+            else:
+                _without_default_sections(value, written[each.encode_name])
+    return written
+
+
 class Process(StrEnum):
     """Processes that read settings."""
 
