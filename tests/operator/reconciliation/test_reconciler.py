@@ -335,7 +335,7 @@ def test_a_forbidden_read_is_reported_at_once_with_the_servers_words_and_what_to
     assert reconcile(cluster) is Outcome.FAILED
     assert (ready(cluster)["status"], ready(cluster)["reason"]) == ("False", "ApplyFailed")
     assert FORBIDDEN in ready(cluster)["message"]
-    assert "charts/shoal" in ready(cluster)["message"]
+    assert "helm upgrade" in ready(cluster)["message"]
     assert [(event["type"], event["reason"]) for event in cluster.events] == [("Warning", "ApplyFailed")]
     cluster.writes.clear()
     reconcile(cluster)
