@@ -22,7 +22,7 @@ from shoal_operator.manifests.revisions import pod_spec_text, revision_of
 from shoal_operator.manifests.secrets import ca_volume, secret_volumes
 from shoal_operator.manifests.stop_times import stop_time_s
 from shoal_operator.manifests.target import Target
-from shoal_schema.fields.declaring import Json, as_json, chosen_json
+from shoal_schema.fields.declaring import Json, as_json
 
 _SHOWN_CONTAINER = "kubectl.kubernetes.io/default-container"
 """The default container of `kubectl logs` and `kubectl exec`."""
@@ -87,9 +87,7 @@ def make_deployment(target: Target) -> Json:
 def spec_annotations(target: Target) -> Json:
     """Return the annotations of a Deployment about the spec of its pods."""
     # Hash only what the user chose: another operator release must not look like a changed spec.
-    hashed: Json = {
-        name: value for name, value in chosen_json(target.spec).items() if name not in _WITHOUT_EFFECT_ON_PODS
-    }
+    hashed: Json = {name: value for name, value in as_json(target.spec).items() if name not in _WITHOUT_EFFECT_ON_PODS}
     if "rollout" in hashed:
         hashed["rollout"] = {name: value for name, value in hashed["rollout"].items() if name not in _OF_CANDIDATES}
     graph = {"graph": as_json(target.graph)} if target.graph else {}

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from shoal_operator.manifests.labels import POD_SPEC_ANNOTATION, digest
 from shoal_schema.decoding import SpecError, convert
-from shoal_schema.fields.declaring import Json, chosen_json
+from shoal_schema.fields.declaring import Json, as_json
 from shoal_schema.resource.service import InferenceServiceSpec
 
 JUDGED = ("model", "runtime", "batching", "queue")
@@ -72,5 +72,5 @@ def stored_pod_spec(child: Json) -> str:
 
 
 def _parts(spec: InferenceServiceSpec) -> Json:
-    parts: Json = chosen_json(spec)
+    parts: Json = as_json(spec)
     return {name: parts[name] for name in (*JUDGED, *UNJUDGED) if name in parts}

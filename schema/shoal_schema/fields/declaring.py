@@ -34,27 +34,36 @@ def _written(value: Any) -> str | int:
 
 
 def as_json(value: Any) -> Any:
-    """Return a section, or a tuple of sections, as JSON values without defaults."""
-    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_written))
+    """Return a section, or a tuple of sections, as JSON values without defaults.
 
-
-def chosen_json(section: msgspec.Struct) -> Any:
-    """Return a section as JSON without defaults, and without inner sections that equal their default.
-
-    The text stays the same when a newer CRD defines a section, whose default the API server adds to stored objects.
+    The values stay the same when a newer CRD defines a section, whose default the API server adds to stored objects.
     """
-    return _without_default_sections(section, as_json(section))
-
-
-def _without_default_sections(section: msgspec.Struct, written: Any) -> Any:
-    for each in msgspec.structs.fields(section):
-        value = getattr(section, each.name)
-        if isinstance(value, msgspec.Struct) and each.encode_name in written:
-            if value == each.default:
-                del written[each.encode_name]
-            else:
-                _without_default_sections(value, written[each.encode_name])
+    written = msgspec.json.decode(msgspec.json.encode(value, enc_hook=_written))
+    _drop_default_sections(value, written)
     return written
+
+
+def _drop_default_sections(value: Any, written: Any) -> None:
+    """Remove inner sections that equal their default: msgspec omits only those that are the default itself."""
+    if isinstance(value, tuple | list):
+        for item, each in zip(value, written, strict=True):
+            _drop_default_sections(item, each)
+    if not isinstance(value, Struct):
+        return
+    for name, encode_name, default in _encoded_fields(type(value)):
+        inner = getattr(value, name)
+        if encode_name not in written or not isinstance(inner, Struct | tuple | list):
+            continue
+        if isinstance(inner, Struct) and inner == default:
+            del written[encode_name]
+        else:
+            _drop_default_sections(inner, written[encode_name])
+
+
+@cache
+def _encoded_fields(kind: type[Struct]) -> tuple[tuple[str, str, Any], ...]:
+    """Return name, name in JSON and default of each field."""
+    return tuple((each.name, each.encode_name, each.default) for each in structs.fields(kind))
 
 
 class Process(StrEnum):

@@ -8,7 +8,9 @@ import yaml
 
 from shoal_operator.manifests.revisions import pod_spec_text, revision_of
 from shoal_schema.decoding import convert
-from shoal_schema.fields.declaring import chosen_json
+from shoal_schema.fields.declaring import as_json
+from shoal_schema.resource.graph import InferenceGraphSpec
+from shoal_schema.resource.rollout import CompareSpec, LatencyToleranceSpec
 from shoal_schema.resource.service import InferenceServiceSpec
 
 CRD = Path(__file__).parents[3] / "crds" / "serving.shoal.dev_inferenceservices.yaml"
@@ -34,7 +36,7 @@ def test_defaults_that_the_api_server_adds_are_no_change_of_the_spec() -> None:
     assert stored != WRITTEN
 
     older, newer = (convert(InferenceServiceSpec, each, "spec") for each in (WRITTEN, stored))
-    assert chosen_json(newer) == chosen_json(older) == WRITTEN
+    assert as_json(newer) == as_json(older) == WRITTEN
     assert revision_of(newer) == revision_of(older)
     assert pod_spec_text(newer) == pod_spec_text(older)
 
@@ -43,4 +45,16 @@ def test_defaults_that_the_api_server_adds_are_no_change_of_the_spec() -> None:
 def test_a_section_that_changes_the_pods_is_a_change(more: dict[str, Any]) -> None:
     changed = convert(InferenceServiceSpec, WRITTEN | more, "spec")
 
-    assert chosen_json(changed) == WRITTEN | more
+    assert as_json(changed) == WRITTEN | more
+
+
+def test_defaults_of_inner_sections_are_omitted_everywhere() -> None:
+    compare = CompareSpec(latency=LatencyToleranceSpec())
+    assert as_json((compare, CompareSpec())) == [{}, {}]
+
+    step = {"name": "a", "service": "adder", "inputs": {"x": "request.x"}}
+    steps = {"steps": [step], "outputs": {"y": ["a.y"]}}
+    graph = convert(
+        InferenceGraphSpec, steps | {"rollout": {"compare": {"latency": {}}}, "proxy": {"cors": {}}}, "spec"
+    )
+    assert as_json(graph) == as_json(convert(InferenceGraphSpec, steps, "spec"))
