@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from shoal_proxy.activator.asynchronous import (
-    accepted_response,
     accepts_later_result,
     hand_over_headers,
     result_id,
@@ -32,6 +31,7 @@ from shoal_proxy.activator.handler import (
 )
 from shoal_proxy.activator.headers import Headers, request_headers, requested_timeout_s
 from shoal_proxy.activator.jobs import AcceptedJob, AcceptedJobs
+from shoal_proxy.asynchronous.acceptance import accepted_response
 from shoal_proxy.asynchronous.ids import RANDOM_BYTES, activator_id, is_overdue, may_be_held
 from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.errors import ModelFailed, NotFound, Overloaded, ProxyError, ResultMissing
@@ -39,6 +39,7 @@ from shoal_schema.fields.addresses import TcpAddress
 from shoal_schema.interfaces.activator import ActivatorAsynchronous
 from shoal_schema.interfaces.headers import FORWARDED
 from shoal_schema.interfaces.metrics import RejectionReason
+from shoal_schema.interfaces.protocols import RESULT
 
 logger = logging.getLogger(__name__)
 
@@ -239,8 +240,9 @@ class JobHandler(RequestHandler):
         return next((each for each in found if each is not None and each.status != NotFound.status), None)
 
     async def _respond_accepted(self, send: Send, job_id: str) -> None:
-        model = self.name.partition("/")[2]
-        await replay(send, accepted_response(model, job_id, self.queue().retry_after_s(time.monotonic())))
+        response = accepted_response(RESULT.format(model=self.name.partition("/")[2], id=job_id), job_id)
+        response.lines += b"retry-after: %d\r\n" % self.queue().retry_after_s(time.monotonic())
+        await replay(send, response)
 
     async def _respond_unknown(self, scope: dict[str, Any], job_id: str, send: Send) -> None:
         """Respond to a request for a result that neither an activator nor a pod has."""

@@ -3,11 +3,10 @@
 import re
 from collections.abc import Mapping
 
-import orjson
-
 from shoal_proxy.activator.headers import Headers
+from shoal_proxy.asynchronous.acceptance import prefers_later_result, queries_later_result
 from shoal_proxy.codecs.base import HttpResponse
-from shoal_schema.interfaces.headers import ASYNC_ID, PREFER, PREFERENCE_APPLIED, RESPOND_ASYNC, TIMEOUT_MS
+from shoal_schema.interfaces.headers import ASYNC_ID, PREFER, TIMEOUT_MS
 from shoal_schema.interfaces.protocols import HTTP, RESULT
 
 _PREFER, _TIMEOUT_MS, _ASYNC_ID = PREFER.encode(), TIMEOUT_MS.encode(), ASYNC_ID.encode()
@@ -26,9 +25,8 @@ def accepts_later_result(method: str, path: str, query: bytes, headers: Headers)
     """Return whether a request is an inference whose client accepts the result later (RFC 7240)."""
     if method != "POST" or not _INFER.fullmatch(path):
         return False
-    preferences = (part for name, value in headers if name == _PREFER for part in value.split(b","))
-    preferred = any(part.partition(b";")[0].strip().lower() == RESPOND_ASYNC.encode() for part in preferences)
-    return preferred or b"async=true" in query.split(b"&")
+    preferred = any(prefers_later_result(value) for name, value in headers if name == _PREFER)
+    return preferred or queries_later_result(query)
 
 
 def result_id(path: str) -> str:
@@ -41,15 +39,6 @@ def hand_over_headers(headers: Headers, job_id: str, timeout_s: float) -> list[t
     """Return the client's headers with the id of the job and its time."""
     kept = [(name, value) for name, value in headers if name not in (_TIMEOUT_MS, _ASYNC_ID)]
     return [*kept, (_TIMEOUT_MS, b"%d" % (1000 * timeout_s)), (_ASYNC_ID, job_id.encode())]
-
-
-def accepted_response(model: str, job_id: str, retry_after_s: int) -> HttpResponse:
-    """Return the response for a request without a result yet: 202, and where the result will be."""
-    location = RESULT.format(model=model, id=job_id)
-    lines = (
-        f"location: {location}\r\nretry-after: {retry_after_s}\r\n{PREFERENCE_APPLIED}: {RESPOND_ASYNC}\r\n".encode()
-    )
-    return HttpResponse(202, (orjson.dumps({"id": job_id, "status": "waiting", "location": location}),), lines=lines)
 
 
 def stored_response(status: int, headers: Headers, body: bytes) -> HttpResponse:

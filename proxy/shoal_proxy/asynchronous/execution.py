@@ -237,12 +237,12 @@ class AsyncRequests:
     def stop(self) -> None:
         """End all waiting jobs, at the end of the time for a drain; jobs that are rejected from now on end."""
         self._stopped = True
-        left = self.table.waiting_jobs()
         unfinished = self.table.waiting + self.table.started
         if unfinished:
             logger.warning("event=asynchronous_requests_lost count=%d results=%d", unfinished, len(self.table))
-        for job in left:
-            self._end(job, _stopped_error(), AsyncOutcome.LOST)
+        for job in self.table.waiting_jobs():
+            stopped = Draining("the replica stopped before this asynchronous request ran")
+            self._end(job, stopped, AsyncOutcome.LOST)
 
     async def close(self) -> None:
         """Complete writes to the store, and let other replicas continue."""
@@ -370,7 +370,3 @@ class AsyncRequests:
         self._dispatcher.on_room = self._submit_waiting if self.table.waiting else None
         if self.settled:
             self.on_settled()
-
-
-def _stopped_error() -> ProxyError:
-    return Draining("the replica stopped before this asynchronous request ran")

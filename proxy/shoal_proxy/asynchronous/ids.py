@@ -1,7 +1,7 @@
 """Ids of asynchronous requests that the activator has accepted.
 
 The first 8 of their 32 hexadecimal digits are the request's deadline in seconds since 1970, and the others are random.
-So any replica can tell that such a request may still be held by an activator, without a request to it.
+So any replica recognizes that an activator may still hold such a request, without a request to it.
 """
 
 import re
@@ -22,6 +22,11 @@ def activator_id(deadline_wall_s: float, randomness: bytes) -> str:
     return f"{min(int(deadline_wall_s) + 1, _MAX_S):08x}{randomness.hex()}"
 
 
+def is_activator_id(text: str) -> bool:
+    """Return whether a text has the form of such an id."""
+    return _ID.fullmatch(text) is not None
+
+
 def is_overdue(job_id: str, wall_s: float, result_s: float) -> bool:
     """Return whether the time of an activator's request has passed, but not the time to fetch its result.
 
@@ -30,7 +35,7 @@ def is_overdue(job_id: str, wall_s: float, result_s: float) -> bool:
         wall_s: the time in seconds since 1970.
         result_s: time (s) that a result is kept.
     """
-    return bool(_ID.fullmatch(job_id)) and 0 <= wall_s - int(job_id[:8], 16) < result_s
+    return is_activator_id(job_id) and 0 <= wall_s - int(job_id[:8], 16) < result_s
 
 
 def may_be_held(job_id: str, wall_s: float) -> bool:
@@ -40,4 +45,4 @@ def may_be_held(job_id: str, wall_s: float) -> bool:
         job_id: the id.
         wall_s: the time in seconds since 1970.
     """
-    return bool(_ID.fullmatch(job_id)) and int(job_id[:8], 16) > wall_s
+    return is_activator_id(job_id) and int(job_id[:8], 16) > wall_s

@@ -1,21 +1,21 @@
 """Acceptance of asynchronous requests, and the responses with the location of their results."""
 
-import re
 from collections.abc import Callable
 from typing import Final
 
+from shoal_proxy.asynchronous.acceptance import accepted_response
 from shoal_proxy.asynchronous.execution import AsyncRequests
+from shoal_proxy.asynchronous.ids import is_activator_id
 from shoal_proxy.asynchronous.jobs import Job, JobRequest
 from shoal_proxy.batching.pending import PendingRequest
-from shoal_proxy.codecs.base import HttpResponse, json_response
+from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.errors import InvalidRequest, ProxyError
 from shoal_proxy.http.header_cache import InferRoute, RequestHead
 from shoal_proxy.http.parameters import ParameterReader
-from shoal_schema.interfaces.headers import ASYNC_ID, CALLBACK, PREFERENCE_APPLIED, RESPOND_ASYNC
+from shoal_schema.interfaces.headers import ASYNC_ID, CALLBACK
 
 _CALLBACK: Final = CALLBACK.encode()
 _ASYNC_ID: Final = ASYNC_ID.encode()
-_JOB_ID: Final = re.compile(rb"[0-9a-f]{32}")
 
 
 class JobAcceptance:
@@ -56,14 +56,14 @@ class JobAcceptance:
             ProxyError: the request is rejected, and has no response yet.
         """
         headers, route = head.headers, head.route
-        given = headers.get(_ASYNC_ID, b"")
-        if given and not _JOB_ID.fullmatch(given):
+        given = headers.get(_ASYNC_ID, b"").decode("latin-1")
+        if given and not is_activator_id(given):
             raise InvalidRequest(f"{ASYNC_ID} must be 32 hexadecimal digits")
         callback = headers.get(_CALLBACK, b"").decode("latin-1")
         self._requests.accept(
             JobRequest(route.label, self._parameters.job_headers(headers), body, callback),
             pending,
-            given.decode("ascii"),
+            given,
             lambda job, error: respond(self._accepted(route, job) if error is None else self._reject(route, error)),
         )
 
@@ -72,17 +72,14 @@ class JobAcceptance:
 
         The activator forwards a request with 503 to another pod.
         """
-        job_id = head.headers.get(_ASYNC_ID, b"")
-        if response.status in (409, 503) or not _JOB_ID.fullmatch(job_id):
+        job_id = head.headers.get(_ASYNC_ID, b"").decode("latin-1")
+        if response.status in (409, 503) or not is_activator_id(job_id):
             return response
         callback = head.headers.get(_CALLBACK, b"").decode("latin-1")
         request = JobRequest(head.route.label, {}, b"", callback)
         owner = "" if head.client is None else head.client.name
-        job = self._requests.keep_error(job_id.decode("ascii"), request, owner, response)
+        job = self._requests.keep_error(job_id, request, owner, response)
         return response if job is None else self._accepted(head.route, job)
 
     def _accepted(self, route: InferRoute, job: Job) -> HttpResponse:
-        location = self._result_path.replace("{id}", job.id)
-        response = json_response(202, {"id": job.id, "status": "waiting", "location": location})
-        response.lines += f"location: {location}\r\n{PREFERENCE_APPLIED}: {RESPOND_ASYNC}\r\n".encode()
-        return self._counted(route, response)
+        return self._counted(route, accepted_response(self._result_path.replace("{id}", job.id), job.id))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Final
 
+from shoal_proxy.asynchronous.acceptance import prefers_later_result
 from shoal_proxy.balance.orca import requested_format
 from shoal_proxy.batching.pending import PLAIN_LANE, LaneKey
 from shoal_proxy.bodies.decompressor import CODINGS
@@ -17,7 +18,6 @@ from shoal_schema.interfaces.headers import (
     PREFER,
     PRIORITY,
     REQUEST_ID,
-    RESPOND_ASYNC,
     RETURN_MS,
     SHADOW,
     TIMEOUT_MS,
@@ -33,7 +33,7 @@ _MAX_TRACE_BYTES = 1024
 _TRACED = tuple([(name.encode(), name) for name in (REQUEST_ID, TRACEPARENT, TRACESTATE)])
 _TIMEOUT_MS, _PRIORITY, _CONTENT_ENCODING = TIMEOUT_MS.encode(), PRIORITY.encode(), b"content-encoding"
 _FORWARDED, _LOAD_FORMAT, _SHADOW = FORWARDED.encode(), LOAD_FORMAT.encode(), SHADOW.encode()
-_PREFER, _RESPOND_ASYNC, _RETURN_MS = PREFER.encode(), RESPOND_ASYNC.encode(), RETURN_MS.encode()
+_PREFER, _RETURN_MS = PREFER.encode(), RETURN_MS.encode()
 _NAMES: Final = (
     *[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _PRIORITY, _FORWARDED, _LOAD_FORMAT, _SHADOW,
     _PREFER, _RETURN_MS,
@@ -141,7 +141,7 @@ class ParameterReader:
         # A server may ignore the preference (RFC 7240).
         if prefer is None or not (self.accepts_async and route.supports_async):
             return False
-        return _RESPOND_ASYNC in [each.partition(b";")[0].strip().lower() for each in prefer.split(b",")]
+        return prefers_later_result(prefer)
 
 
 def limited_timeout_s(timeout_ms: float) -> float:

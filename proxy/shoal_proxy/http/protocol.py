@@ -16,6 +16,7 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
+from shoal_proxy.asynchronous.acceptance import queries_later_result
 from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.bodies.body import FIRST_BYTES, LARGE_BYTES, BodyReader
@@ -466,7 +467,7 @@ class InferProtocol(FramedProtocol):
         # An encoded slash must not become a separator.
         if b"%" in path and b"%2f" not in path.lower():
             path = unquote_to_bytes(path)
-        if b"async=true" in query.split(b"&"):
+        if queries_later_result(query):
             return self.inference.async_routes.get(path)
         return self.inference.routes.get(path)
 

@@ -86,9 +86,7 @@ class Results:
             return _waiting(job_id, JobState.WAITING)
         if not only_here and method != b"DELETE" and is_overdue(job_id, wall_s, self._asynchronous.result_s):
             raise ResultMissing(job_id)
-        gone = "it is unknown, deleted, or its result has expired"
-        where = _IN_MEMORY if store is None else ""
-        raise NotFound(f"no asynchronous request {job_id:.80}: {gone}{where}")
+        raise _gone(job_id, _IN_MEMORY if store is None else "")
 
 
 async def _of_store(store: "JobStore", job_id: str, owner: str, method: bytes) -> Response | None:
@@ -107,14 +105,17 @@ async def _of_store(store: "JobStore", job_id: str, owner: str, method: bytes) -
             return None
     found = holder == owner if stored is None else stored.owner == owner and not stored.is_deleted
     if not found:
-        gone = "it is unknown, deleted, or its result has expired"
-        raise NotFound(f"no asynchronous request {job_id:.80}: {gone}")
+        raise _gone(job_id)
     if method == b"DELETE":
         await store.cancel(job_id, owner)
         return Response(status_code=204)
     if stored is None:
         return _waiting(job_id, JobState.WAITING)
     return stored_response(stored.response)
+
+
+def _gone(job_id: str, where: str = "") -> NotFound:
+    return NotFound(f"no asynchronous request {job_id:.80}: it is unknown, deleted, or its result has expired{where}")
 
 
 def _waiting(job_id: str, state: JobState) -> Response:
