@@ -1,6 +1,6 @@
 """The store of asynchronous requests in buckets.
 
-The stand-in for Google Cloud Storage lacks the API by which the library writes.
+The stand-in for Google Cloud Storage does not have the API by which the library writes.
 """
 
 import asyncio

@@ -91,7 +91,7 @@ class AsynchronousSpec(SettingsSection, frozen=True):
     """Asynchronous requests (`Prefer: respond-async`). Without it, every response contains the result."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        requires("webhooks", "webhooks.secretName", "a receiver must be able to tell results from forged requests"),
+        requires("webhooks", "webhooks.secretName", "a receiver must distinguish results from forged requests"),
     )
 
     # Times.
