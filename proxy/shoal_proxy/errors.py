@@ -27,6 +27,7 @@
       RuntimeUnavailable        503      runtime_away
         NotExecuted             503      runtime_away
           UnknownHost           503      runtime_away
+        RuntimeBusy             503      runtime_away
         RuntimeLost             503      runtime_away
       DeadlineExceeded          504      deadline
         ResultMissing           504      deadline
@@ -246,6 +247,12 @@ class NotExecuted(RuntimeUnavailable):
 
 class UnknownHost(NotExecuted):
     """The host name of a server does not resolve."""
+
+
+class RuntimeBusy(RuntimeUnavailable):
+    """The runtime of another project responded with 429 or 503, and the batch may have run."""
+
+    may_have_run = True
 
 
 class RuntimeLost(RuntimeUnavailable):

@@ -19,7 +19,9 @@ from shoal_proxy.errors import (
     NotExecuted,
     ProxyError,
     RowsFailed,
+    RuntimeBusy,
     RuntimeLost,
+    RuntimeUnavailable,
 )
 from shoal_proxy.model.signature import ModelSignature, OutputSpec
 from shoal_schema.wire.datatypes import DTYPES, Array
@@ -151,13 +153,13 @@ def _output(tensor: Mapping[str, Any], rest: memoryview | None, signature: Model
     return to_canonical(spec, from_binary(spec, rest[:size], shape)), size
 
 
-_BY_CODE: dict[str, type[ProxyError]] = {"OUT_OF_MEMORY": BatchTooLarge}
+_BY_CODE: dict[str, type[ProxyError]] = {"OUT_OF_MEMORY": BatchTooLarge, "DEVICE_LOST": RuntimeLost}
 _REFUSALS = frozenset({400, 413, 415, 422, 431})
 """Statuses with which servers reject a request before they run it."""
 _BY_STATUS: dict[int, type[ProxyError]] = {
     **dict.fromkeys(_REFUSALS, InvalidRequest),
-    429: RuntimeLost,
-    503: RuntimeLost,
+    429: RuntimeBusy,
+    503: RuntimeBusy,
     504: DeadlineExceeded,
 }
 
@@ -185,7 +187,7 @@ def decode_failure(status: int, body: bytes | memoryview, executed: bytes | None
         message, code = text or f"the runtime returned {status} without a reason", ""
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status, ModelFailed)
     # The runtime rejected the batch before it ran.
-    if executed == b"no" and kind is RuntimeLost:
+    if executed == b"no" and issubclass(kind, RuntimeUnavailable):
         kind = NotExecuted
     error = kind(message)
     error.may_have_run = executed != b"no"

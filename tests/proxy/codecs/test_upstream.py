@@ -15,6 +15,7 @@ from shoal_proxy.errors import (
     ModelFailed,
     NotExecuted,
     ProxyError,
+    RuntimeBusy,
     RuntimeLost,
 )
 from shoal_schema.wire.datatypes import Array
@@ -207,8 +208,8 @@ def test_a_response_that_breaks_the_protocol_is_the_models_failure(
         pytest.param(400, b'{"error": "bad shape"}', InvalidRequest, "bad shape", id="400"),
         pytest.param(500, b'{"error": "boom", "code": "FORWARD_FAILED"}', ModelFailed, "boom", id="500"),
         pytest.param(500, b'{"error": "full", "code": "OUT_OF_MEMORY"}', BatchTooLarge, "full", id="out of memory"),
-        pytest.param(503, b'{"error": "stopping"}', RuntimeLost, "stopping", id="503"),
-        pytest.param(429, b'{"error": "busy"}', RuntimeLost, "busy", id="429"),
+        pytest.param(503, b'{"error": "stopping"}', RuntimeBusy, "stopping", id="503"),
+        pytest.param(429, b'{"error": "busy"}', RuntimeBusy, "busy", id="429"),
         pytest.param(422, b'{"error": "no"}', InvalidRequest, "no", id="422"),
         pytest.param(504, b'{"error": "late"}', DeadlineExceeded, "late", id="504"),
         pytest.param(302, b"", ModelFailed, "the runtime returned 302 without a reason", id="a redirect"),
@@ -228,7 +229,14 @@ def test_a_failure_of_a_whole_batch(status: int, body: bytes, kind: type[ProxyEr
 
 def test_a_503_that_states_it_ran_nothing_may_be_sent_again() -> None:
     assert type(decode_failure(503, b"", b"no")) is NotExecuted
-    assert type(decode_failure(503, b"", b"maybe")) is RuntimeLost
+    assert type(decode_failure(503, b"", b"maybe")) is RuntimeBusy
+
+
+def test_a_lost_device_counts_as_a_lost_runtime_only_if_the_batch_may_have_run() -> None:
+    body = b'{"error": "the device failed", "code": "DEVICE_LOST"}'
+
+    assert type(decode_failure(503, body, b"maybe")) is RuntimeLost
+    assert type(decode_failure(503, body, b"no")) is NotExecuted
 
 
 def test_an_output_that_the_model_does_not_declare_is_accepted_as_it_comes() -> None:
