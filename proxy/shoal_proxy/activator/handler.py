@@ -68,14 +68,14 @@ class RequestReleaser:
         queue = self.holder.queues.get(name)
         if queue is None:
             return
-        for held, pod in queue.release(time.monotonic()):
+        # One reading of the clock: a pause that ended between two readings would start no timer.
+        now_s = time.monotonic()
+        for held, pod in queue.release(now_s):
             held.forward(pod)
         if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
-        if (at_s := queue.next_release_s(time.monotonic())) is not None:
-            self._timers[name] = asyncio.get_running_loop().call_later(
-                max(0.0, at_s - time.monotonic()), self.release, name
-            )
+        if (at_s := queue.next_release_s(now_s)) is not None:
+            self._timers[name] = asyncio.get_running_loop().call_later(at_s - now_s, self.release, name)
         self.news()
 
 

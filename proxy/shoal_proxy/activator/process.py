@@ -9,6 +9,7 @@ import signal
 from functools import partial
 from typing import Any, Self
 
+import anyio.lowlevel
 import uvloop
 from msgspec import Struct
 
@@ -109,6 +110,8 @@ class Activator:
 
     async def run(self) -> None:
         """Serve until `stop`; then close the ports, and return once no request is held."""
+        # Imports what httpcore would import at the first forwarded request: up to a second from a cold disk.
+        await anyio.lowlevel.checkpoint()
         admin = asyncio.create_task(self._admin_listener.serve([self.admin_socket]))
         services = asyncio.create_task(self._listeners.serve())
         tables = asyncio.create_task(follow_tables(self._settings.operator, self._receive))
