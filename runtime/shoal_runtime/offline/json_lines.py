@@ -69,10 +69,12 @@ def kinds_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Counter[pa.DataType
 
 
 def _inferred(cells: Sequence[Any]) -> pa.DataType | None:
-    # Arrow infers int64 for integers, and fails for one beyond it.
-    for kind in (None, pa.uint64()):
+    with suppress(pa.ArrowException, OverflowError):
+        return pa.array(cells).type
+    # Arrow infers int64 for integers, and fails for one beyond it. Of a fraction it would keep the integer part.
+    if all(type(cell) is int for cell in cells):
         with suppress(pa.ArrowException, OverflowError):
-            return pa.array(cells, kind).type
+            return pa.array(cells, pa.uint64()).type
     return None
 
 

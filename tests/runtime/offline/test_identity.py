@@ -117,6 +117,8 @@ def test_numbers_of_csv(files: list[list[float]], datatype: str) -> None:
 @example([[2**63]], "INT64")
 @example([[2**63, 1, -1]], "UINT64")
 @example([[2**63], [1.5]], "FP64")
+@example([[-0.0, 2**53 + 1]], "INT64")
+@example([[1.5, 2**53 + 1]], "FP64")
 def test_numbers_of_json(files: list[list[Any]], datatype: str) -> None:
     cells = [cell for each in files for cell in each]
     lines = ["".join(json.dumps({"x": cell}) + "\n" for cell in each).encode() for each in files]
