@@ -49,14 +49,28 @@ def test_an_item_that_cannot_be_decoded_is_an_error(content_type: str) -> None:
         row_item({"t": texts(b"ok", b"\xff")}, 1, made)
 
 
-@pytest.mark.parametrize(
-    "element", [b"1e400", b"1" * 400, b"[NaN, 12345678901234567890]", b"[" * 1020 + b"1" * 20 + b"]" * 1020]
-)
+@pytest.mark.parametrize("element", [b"1e400", b"1" * 400, b"[NaN, 12345678901234567890]"])
 def test_json_that_cannot_be_kept_exactly_is_rejected(element: bytes) -> None:
     made = signature(TensorSpec("t", "BYTES", [-1], content_type="application/json"))
 
     with pytest.raises(ItemError, match="t is not JSON"):
         row_item({"t": texts(element)}, 0, made)
+
+
+@pytest.mark.parametrize("levels", [500, 1020, 1024, 1025])
+def test_long_integers_in_nested_json_are_kept_exactly_or_rejected(levels: int) -> None:
+    made = signature(TensorSpec("t", "BYTES", [-1], content_type="application/json"))
+    number = 10**19 + 1
+
+    try:
+        item = row_item({"t": texts(b"[" * levels + b"%d" % number + b"]" * levels)}, 0, made)
+    except ItemError as error:
+        assert "t is not JSON" in str(error)
+        assert levels > 500
+    else:
+        for _ in range(levels):
+            (item,) = item
+        assert item == number
 
 
 def test_items_of_several_inputs_are_dicts() -> None:
