@@ -44,6 +44,10 @@ class Journal:
             self._file.close()
             self._file = self._start()
 
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
     def _start(self) -> BinaryIO:
         """Replace the journal with a new snapshot; return the open file."""
         new = self._path.with_name(self._path.name + ".new")

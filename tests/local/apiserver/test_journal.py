@@ -4,6 +4,7 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,11 @@ CREDENTIALS = Credentials("a", "b", "c", "d", "e")
 
 def written(path: Path) -> Store:
     store = Store()
-    journal = Journal(path, CREDENTIALS, store)
-    store.listener = journal.record
-    for name in "abc":
-        store.write(KEY, {"metadata": {"name": name}})
-    store.remove(KEY, store.objects[KEY]["", "b"])
+    with closing(Journal(path, CREDENTIALS, store)) as journal:
+        store.listener = journal.record
+        for name in "abc":
+            store.write(KEY, {"metadata": {"name": name}})
+        store.remove(KEY, store.objects[KEY]["", "b"])
     return store
 
 
