@@ -19,7 +19,7 @@ from examples.server import ServerError
 
 ROOT = Path(__file__).parents[2]
 PARTS = SIMULATED, INTERFERENCE, CANARY = "simulated", "interference", "canary"
-TURNS, QUICK_TURNS = Turns(6, 6.0), Turns(2, 3.0)
+TURNS, QUICK_TURNS = Turns(8, 6.0), Turns(2, 3.0)
 STEP_ROWS, QUICK_STEP_ROWS = 1000, 200
 
 

@@ -44,7 +44,6 @@ def measure(turns: Turns) -> list[Row]:
     """Measure all cases."""
     ports = dict(zip((HANG, FLOOD, DIE), free_ports(3), strict=True))
     hostile = ",".join(f"127.0.0.1:{port}" for port in ports.values())
-    short = Turns(max(2, turns.pairs // 2), turns.seconds)
     with (
         pinned(STABLE_CORE),
         replica(CANDIDATE, COST, CANDIDATE_CORE) as other,
@@ -53,7 +52,7 @@ def measure(turns: Turns) -> list[Row]:
         rows = [_case(NOISE, stable, "", turns), _case(EQUAL, stable, CANDIDATE, turns)]
         for case, what in ((HUNG, HANG), (FLOODING, FLOOD), (DYING, DIE)):
             with _hostile(ports[what], what) as killing:
-                rows.append(_case(case, stable, what, short, killing if what == DIE else None))
+                rows.append(_case(case, stable, what, turns, killing if what == DIE else None))
     return rows
 
 
