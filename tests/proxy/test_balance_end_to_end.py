@@ -161,4 +161,5 @@ def test_pinned_connections_beside_one_idle_peer_are_nearly_all_completed() -> N
 def test_where_all_are_full_no_more_are_rejected_than_if_each_were_alone() -> None:
     alone = share_refused(run_pinned([1.4, 1.4], handing=False))
     together = share_refused(run_pinned([1.4, 1.4], handing=True))
-    assert together < alone + 0.05
+    # On a busy machine the clients may send less than planned while they measure `alone`.
+    assert together < max(alone, 1 - 1 / 1.4) + 0.05

@@ -74,7 +74,7 @@ def test_a_request_that_has_not_begun_at_a_hung_candidate_returns_before_its_dea
         other.hold()
         hung = group.ask(0, headers={"x-request-timeout-ms": "20000"})
         other.until(lambda: other.runtime.running == 1)
-        waiting = [group.ask(value, headers={"x-request-timeout-ms": "900"}) for value in range(1, 5)]
+        waiting = [group.ask(value, headers={"x-request-timeout-ms": "3000"}) for value in range(1, 5)]
         responses = [each.result() for each in waiting]
         assert outcomes(responses) == {(200, "", STABLE): 4}
         assert [answer_to(each) for each in responses] == [[2 * each for each in row(value)] for value in range(1, 5)]
