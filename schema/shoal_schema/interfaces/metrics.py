@@ -213,7 +213,9 @@ ROLLOUT_ROWS = _counter(
     "rollout_rows", "While the service has a candidate: rows, by the role of the revision that ran them.", role=_ROLE
 )
 ROLLOUT_FAILED_ROWS = _counter(
-    "rollout_failed_rows", "Those of `shoal_proxy_rollout_rows_total` that failed because of the server.", role=_ROLE
+    "rollout_failed_rows",
+    "Those of `shoal_proxy_rollout_rows_total` without a result, also those that the model rejects as invalid.",
+    role=_ROLE,
 )
 _OUTPUT = "its name in the model"
 ROLLOUT_COMPARED_ROWS = _counter(

@@ -195,8 +195,8 @@ class CompareSpec(SettingsSection, frozen=True):
         dict[str, OutputToleranceSpec],
         Meta(
             max_length=64,
-            description="Tolerances by output. Integers, booleans and text must be equal in any case. Default for"
-            " outputs that are not listed: the defaults of the fields below.",
+            description="Tolerances by output. Booleans and text must be equal in any case, integers unless `topK` is"
+            " set. Default for outputs that are not listed: the defaults of the fields below.",
         ),
     ] = {}  # noqa: RUF012 (msgspec copies it)
     latency: LatencyToleranceSpec = LatencyToleranceSpec()
