@@ -12,7 +12,6 @@ from pathlib import Path
 from helm_python import Config
 
 from release.workspace import Workspace, run, say
-from shoal_local.installing import values
 
 TIMEOUT_S = 120
 MODEL = """\
@@ -89,14 +88,22 @@ def install_chart(work: Workspace, index: str, registry: str) -> None:
     shoal, directory = str(programs / "shoal"), str(work.scratch / "cluster")
     try:
         run([shoal, "local", "up", "--no-operator", "--dir", directory], cwd=work.scratch)
-        # The activator needs the address of the operator's Service, as the cluster has no DNS.
-        chosen = {**values(), "images": {"registry": f"{registry}/shoal"}, "activator": {"enabled": False}}
+        # This process has no `shoal_local`, whose values these are in part.
+        values = {
+            "images": {"registry": f"{registry}/shoal"},
+            # The cluster's pods share one network and have no DNS.
+            "podListenHost": "$(POD_IP)",
+            "peers": False,
+            "serviceUrl": "http://$(CLUSTER_IP)",
+            # It needs the address of the operator's Service.
+            "activator": {"enabled": False},
+        }
         namespace = "shoal-system"
         with Config(kubeconfig_path=f"{directory}/kubeconfig", namespace=namespace) as helm:
             helm.install(
                 f"oci://{registry}/charts/shoal",
                 "shoal",
-                chosen,
+                values,
                 namespace=namespace,
                 create_namespace=True,
                 chart_version=work.version,
