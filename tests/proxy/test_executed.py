@@ -121,7 +121,7 @@ def test_what_failed_once_and_then_was_not_executed_may_have_been_all_the_same()
     words = [{"x-shoal-executed": "no"}, {"x-shoal-executed": "maybe"}]
 
     def respond(seen: Seen) -> tuple[int, dict[str, str], bytes]:
-        return 503, words.pop(), orjson.dumps({"error": "no"})
+        return 503, words.pop(), orjson.dumps({"error": "no", "code": "DEVICE_LOST"})
 
     with running_proxy(lambda: FakeRuntime(respond=respond), idempotent=True) as running:
         assert said(plain.post(running.url + V2_PATH, json=v2_body([row(1)]))) == (503, "maybe")

@@ -34,9 +34,9 @@ _IDEMPOTENT_SHARE: Final = 0.5
 """Share of its time that an idempotent request may wait for the candidate: the rest is enough to run it here."""
 _RESERVE_SHARE: Final = 0.5
 _RESERVE_WAITS: Final = 2.0
-_RESERVE_S: Final = 0.01
-"""A request that has not begun at the candidate returns before its deadline: by so many times the wait expected here
-and `_RESERVE_S`, at most a share of its time."""
+_RESERVE_PART: Final = 0.1
+"""A request that has not begun at the candidate returns before its deadline: by so many times the wait expected here,
+plus a part of its time for what no wait predicts, such as a busy machine; at most by `_RESERVE_SHARE` of its time."""
 _RETURN_MS: Final = RETURN_MS.encode()
 INVALID_ROWS: Final = frozenset({400, 404, 413, 415, 501})
 """Statuses with which a candidate rejects rows that this revision accepts: a failure, and not overload."""
@@ -133,7 +133,7 @@ def reserve_s(left_s: float, wait_s: float) -> float:
         left_s: time until its deadline.
         wait_s: time that it would take here.
     """
-    return min(_RESERVE_SHARE * left_s, _RESERVE_WAITS * wait_s + _RESERVE_S)
+    return min(_RESERVE_SHARE * left_s, _RESERVE_WAITS * wait_s + _RESERVE_PART * left_s)
 
 
 def _error(end: ForwardingOutcome, status: int) -> ProxyError:
