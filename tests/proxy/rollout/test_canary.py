@@ -213,9 +213,8 @@ def test_a_killed_candidate_loses_only_what_it_had() -> None:
         other.hold()
         with concurrent_clients(running.url) as group:
             lost = [group.ask(value) for value in range(6)]
-            rollout = running.proxy.rollout
-            assert rollout is not None
-            running.until(lambda: len(rollout._canary.requests._tasks) == 3)
+            queue = other.proxy.scheduler.queue
+            other.until(lambda: sum(seen.rows for seen in other.runtime.seen) + queue.requests == 3)
 
             def kill() -> None:
                 for each in list(other.proxy.front_limits.members):
