@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
-from shoal_schema.fields.declaring import PROXY, Env, SettingsSection
+from shoal_schema.fields.declaring import PROXY, Env, SettingsSection, section_of, settings_of
 from shoal_schema.fields.quantities import DECIMAL, SHARE
 from shoal_schema.fields.rules import (
     Compared,
@@ -16,6 +16,7 @@ from shoal_schema.fields.rules import (
     Matches,
     Not,
     Rule,
+    all_of,
     any_of,
     requires_value,
     some_of,
@@ -232,6 +233,8 @@ class StickySpec(SettingsSection, frozen=True, kw_only=True):
     ]
 
 
+_TOLERANCES: Final = [f"compare.{each.name}" for each in settings_of(CompareSpec) if section_of(each.kind) is None]
+
 _WEIGHT = "(has(self.steps[%s].weight) ? self.steps[%s].weight : 0)"
 
 
@@ -258,11 +261,27 @@ class RolloutSpec(SettingsSection, frozen=True):
             requires_value(name, "strategy", "Shadow", "Canary", why="Rolling compares nothing")
             for name in ("steps", "onFailure")
         ),
+        Rule(
+            any_of(In("strategy", ("Shadow", "Canary")), all_of(*(Not(Given(name)) for name in _TOLERANCES))),
+            "compare requires strategy Shadow or Canary: Rolling compares nothing",
+            "compare",
+        ),
         requires_value("sticky", "strategy", "Canary", why="only Canary sends requests to a candidate"),
         Rule(
             any_of(In("strategy", ("Canary",)), Every("steps", Not(Given("weight")))),
             "a step with weight requires strategy Canary: Shadow sends no request to the candidate",
             "steps",
+        ),
+        # The default steps of Canary have both.
+        Rule(
+            any_of(Not(Given("steps")), Not(Given("compare.outputs")), Not(Every("steps", Not(Given("shadow"))))),
+            "compare.outputs requires a step with shadow: only copies of batches have two results to compare",
+            "compare.outputs",
+        ),
+        Rule(
+            any_of(Not(Given("steps")), Not(Given("sticky")), Not(Every("steps", Not(Given("weight"))))),
+            "sticky requires a step with weight: no other step sends requests to the candidate",
+            "sticky",
         ),
         # CEL has no index in `all`, so the positions are a literal list.
         Rule(
