@@ -91,6 +91,14 @@ TEXTS = (
 )
 
 
+COMPARISONS: tuple[Json, ...] = (
+    {"outputs": {"y": {}}},
+    {"latency": {"maxRatio": "2"}},
+    {"errors": {"maxShare": "0.5"}},
+    {"allowSignatureChange": True},
+)
+
+
 @cache
 def schema_of(kind: str) -> Json:
     schema: Json = custom_resource_definition(KINDS[kind])["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -192,12 +200,7 @@ def _of_a_change(rule: Any) -> bool:
         ),
         *(
             ({"rollout": {"compare": compare}}, "spec.rollout.compare", "requires strategy Shadow or Canary")
-            for compare in (
-                {"outputs": {"y": {}}},
-                {"latency": {"maxRatio": "2"}},
-                {"errors": {"maxShare": "0.5"}},
-                {"allowSignatureChange": True},
-            )
+            for compare in COMPARISONS
         ),
         (
             {"rollout": {"strategy": "Canary", "steps": [{"weight": 5}], "compare": {"outputs": {"y": {}}}}},
