@@ -205,6 +205,11 @@ def candidate_rows(stable: RolloutReport) -> int:
     return stable.shadowed_rows + stable.candidate_rows
 
 
+def dropped_for_candidate(stable: RolloutReport) -> int:
+    """Return the batches and requests that were selected for the candidate and did not run there."""
+    return stable.dropped_batches + stable.returned_requests
+
+
 def candidate_failed_rows(stable: RolloutReport) -> int:
     """Return the rows that failed on the candidate."""
     return stable.shadow_failed_rows + stable.candidate_failed_rows
