@@ -211,7 +211,8 @@ class AsyncRequests:
             self._runner.cancel(pending)  # rows that still run stay charged to the client
         self._forget(job)
         if self.store is not None:
-            await self.store.cancel(job.id, job.owner)
+            await self.store.cancel(job.id, job.owner, is_held=True)
+            job.is_deleted = True
 
     def tick(self, now_s: float) -> None:
         """End waiting jobs past their deadline, delete old results, and submit jobs."""

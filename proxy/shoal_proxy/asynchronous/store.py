@@ -165,14 +165,38 @@ class JobStore:
                 return None
         return decode_result(record, now_s - found.meta["last_modified"].timestamp())
 
-    async def cancel(self, job_id: str, owner: str) -> None:
-        """Delete a result; a request without one never starts again, and its result is discarded."""
+    async def cancel(self, job_id: str, owner: str, *, is_held: bool = False) -> None:
+        """Delete a result; a request without one never starts again, and its result is discarded.
+
+        Args:
+            job_id: the request.
+            owner: its client.
+            is_held: whether no other process than this one would run the request.
+
+        Raises:
+            StoreUnavailable: the store failed, and the request may still run.
+        """
+        try:
+            await self._mark_deleted(job_id, owner)
+        except StoreUnavailable:
+            # A full store has room for the mark once the objects that it replaces are gone.
+            ended = await self._read(f"results/{job_id}", (0, 1)) is not None
+            await self.delete(f"results/{job_id}")
+            await self.delete_request(job_id)
+            try:
+                await self._mark_deleted(job_id, owner)
+            except StoreUnavailable:
+                if not (ended or is_held):
+                    raise
+            return
+        await self.delete_request(job_id)
+
+    async def _mark_deleted(self, job_id: str, owner: str) -> None:
         for number in range(2):
             await self.start(job_id, number)
         with _translated():
             deleted = encode_result(owner, HttpResponse(DELETED, ()))
             await obstore.put_async(self._store, f"results/{job_id}", deleted)
-        await self.delete_request(job_id)
 
     async def listed(self, directory: str) -> AsyncIterator[StoredObject]:
         """Yield the objects below a directory."""
