@@ -20,7 +20,7 @@ from shoal_operator.rollout.sequential import (
     evidence_of_slowdown,
 )
 from shoal_schema.interfaces.rollout import LEAST_SPREAD, BatchTimes, OutputCounts, RolloutReport
-from shoal_schema.resource.rollout import CompareSpec, OutputToleranceSpec
+from shoal_schema.resource.comparison import CompareSpec, OutputToleranceSpec
 
 FALSE_FAILURE_RATE: Final = 0.001
 """Probability per rollout that a candidate within the tolerances fails, however often it is judged."""

@@ -27,7 +27,8 @@ from shoal_operator.rollout.findings import (
 )
 from shoal_schema.fields.declaring import Json
 from shoal_schema.interfaces.rollout import RolloutReport
-from shoal_schema.resource.rollout import CompareSpec, RolloutStep, step_rows
+from shoal_schema.resource.comparison import CompareSpec
+from shoal_schema.resource.rollout import RolloutStep, step_rows
 
 IDLE_S: Final = 60.0
 """A step without rows for this long is reported as waiting for requests."""

@@ -13,13 +13,8 @@ from shoal_operator.rollout.findings import VerdictCause
 from shoal_operator.rollout.report_sums import NO_REPORT
 from shoal_operator.rollout.verdict import StartTimes, StepProgress, Verdict, VerdictState, judge
 from shoal_schema.interfaces.rollout import BatchTimes, OutputCounts, RolloutReport
-from shoal_schema.resource.rollout import (
-    CompareSpec,
-    ErrorToleranceSpec,
-    LatencyToleranceSpec,
-    OutputToleranceSpec,
-    RolloutStep,
-)
+from shoal_schema.resource.comparison import CompareSpec, ErrorToleranceSpec, LatencyToleranceSpec, OutputToleranceSpec
+from shoal_schema.resource.rollout import RolloutStep
 
 COMPARE = CompareSpec()
 STEP = RolloutStep(shadow=10, rows=2000)
