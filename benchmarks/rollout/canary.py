@@ -25,7 +25,8 @@ from benchmarks.rollout.replicas import (
 )
 from shoal_operator.rollout.verdict import StepProgress, VerdictState, judge
 from shoal_schema.interfaces.rollout import RolloutPlan
-from shoal_schema.resource.rollout import CompareSpec, RolloutStep
+from shoal_schema.resource.comparison import CompareSpec
+from shoal_schema.resource.rollout import RolloutStep
 
 CLIENTS = 16
 COST = Cost(base_ms=4, per_row_ms=0.2, max_rows=32)

@@ -14,7 +14,8 @@ from tqdm import tqdm
 from benchmarks.report import Row, Target, make_row
 from benchmarks.rollout.simulation import Candidate, Simulation
 from shoal_operator.rollout.verdict import StepProgress, VerdictState, judge
-from shoal_schema.resource.rollout import CompareSpec, LatencyToleranceSpec, RolloutStep
+from shoal_schema.resource.comparison import CompareSpec, LatencyToleranceSpec
+from shoal_schema.resource.rollout import RolloutStep
 
 ROWS = 10_000
 TRIALS = 20

@@ -18,7 +18,7 @@ Json = Mapping[str, Any]
 # What each action requires of the phase, and what it reports.
 _PHASES: Final = {
     RolloutCommand.PAUSE: ("Waiting", "Comparing"),
-    RolloutCommand.ABORT: ("Waiting", "Comparing", "Paused", "Promoting", "Failed"),
+    RolloutCommand.ABORT: ("Waiting", "Comparing", "Paused", "Failed"),
     RolloutCommand.PROMOTE: ("Waiting", "Comparing", "Paused", "Failed"),
     "resume": ("Paused",),
 }
@@ -67,7 +67,11 @@ def annotation_change(action: str, name: str, state: Json) -> str:
     """
     phase, allowed = state.get("phase", "Stable"), _PHASES[action]
     if phase not in allowed:
-        raise LocalError(f"{action} requires a rollout in phase {' or '.join(allowed)}; {name} is in phase {phase}")
+        late = phase == "Promoting" and action in {RolloutCommand.ABORT, RolloutCommand.PAUSE}
+        remedy = ". To end the promotion, apply the former spec" if late else ""
+        raise LocalError(
+            f"{action} requires a rollout in phase {' or '.join(allowed)}; {name} is in phase {phase}{remedy}"
+        )
     return f"{COMMAND_ANNOTATION}-" if action == "resume" else f"{COMMAND_ANNOTATION}={action} {state['candidate']}"
 
 

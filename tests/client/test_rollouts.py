@@ -72,7 +72,7 @@ def test_a_command_names_the_candidate_or_is_rejected(action: str, phase: str) -
     state = {**COMPARING, "phase": phase}
     allowed = {
         "pause": {"Waiting", "Comparing"},
-        "abort": {"Waiting", "Comparing", "Paused", "Promoting", "Failed"},
+        "abort": {"Waiting", "Comparing", "Paused", "Failed"},
         "promote": {"Waiting", "Comparing", "Paused", "Failed"},
         "resume": {"Paused"},
     }
@@ -82,6 +82,12 @@ def test_a_command_names_the_candidate_or_is_rejected(action: str, phase: str) -
         return
     expected = "-" if action == "resume" else f"={action} bbbbbbbbbb"
     assert annotation_change(action, "cat", state) == f"serving.shoal.dev/rollout{expected}"
+
+
+@pytest.mark.parametrize("action", [RolloutCommand.ABORT, RolloutCommand.PAUSE])
+def test_a_promotion_is_ended_by_the_former_spec_alone(action: str) -> None:
+    with pytest.raises(LocalError, match="former spec"):
+        annotation_change(action, "cat", {**COMPARING, "phase": "Promoting"})
 
 
 @pytest.fixture

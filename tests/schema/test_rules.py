@@ -71,7 +71,7 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
     "minReadySeconds": (0, 3600),
     "progressDeadlineSeconds": (1, 600),
     "inputs": ({"x": "request.x"}, {"x": "nowhere.x"}, {"x": "detect.boxes"}),
-    "outputs": ({"y": ["detect.boxes"]}, {"y": ["nowhere.y"]}, {"z": ["request.x"]}),
+    "outputs": ({"y": ["detect.boxes"]}, {"y": ["nowhere.y"]}, {"z": ["request.x"]}, {"y": {}}),
     "combine": ({"y": "First"}, {"w": "Mean"}),
     "each": ("detect.boxes", "nowhere.x"),
     "count": ("request.n",),
@@ -88,6 +88,14 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
 TEXTS = (
     *("one", "/a", "registry/image:1", "sha256:" + "0" * 64, "0.5", "1Gi", "step.output", "module:Name", "12:00"),
     *("https://issuer.example/keys", "http://host:8080/v2/models/m", "file:///rows", "s3://bucket/rows", "a == 1"),
+)
+
+
+COMPARISONS: tuple[Json, ...] = (
+    {"outputs": {"y": {}}},
+    {"latency": {"maxRatio": "2"}},
+    {"errors": {"maxShare": "0.5"}},
+    {"allowSignatureChange": True},
 )
 
 
@@ -190,12 +198,47 @@ def _of_a_change(rule: Any) -> bool:
             "spec.runtime.precision",
             "requires dtype: Auto",
         ),
+        *(
+            ({"rollout": {"compare": compare}}, "spec.rollout.compare", "requires strategy Shadow or Canary")
+            for compare in COMPARISONS
+        ),
+        (
+            {"rollout": {"strategy": "Canary", "steps": [{"weight": 5}], "compare": {"outputs": {"y": {}}}}},
+            "spec.rollout.compare.outputs",
+            "requires a step with shadow",
+        ),
+        (
+            {"rollout": {"strategy": "Canary", "steps": [{"shadow": 5}], "sticky": {"header": "x-user"}}},
+            "spec.rollout.sticky",
+            "requires a step with weight",
+        ),
     ],
 )
 def test_an_error_names_the_field_and_has_the_sentence_of_the_rule(spec: Json, path: str, fragment: str) -> None:
     with pytest.raises(SpecError) as raised:
         decode(services().spec, {"model": {"uri": "file:///m"}, **spec}, "spec")
     assert any(each.startswith(f"{path}: ") and fragment in each for each in str(raised.value).split("; "))
+
+
+@pytest.mark.parametrize(
+    "rollout",
+    [
+        {"compare": {"errors": {"maxShare": "0.001"}}},  # the default
+        {"strategy": "Shadow", "compare": {"outputs": {"y": {}}}},
+        {"strategy": "Canary", "compare": {"outputs": {"y": {}}}, "sticky": {"header": "x-user"}},
+        {
+            "strategy": "Canary",
+            "steps": [{"shadow": 5}, {"weight": 5}],
+            "compare": {"outputs": {"y": {}}},
+            "sticky": {"header": "x-user"},
+        },
+        {"strategy": "Canary", "steps": [{"weight": 5}], "compare": {"latency": {"maxRatio": "2"}}},
+    ],
+)
+def test_a_comparison_of_steps_that_can_make_it_breaks_no_rule(rollout: Json) -> None:
+    spec = {"model": {"uri": "file:///m"}, "rollout": rollout}
+
+    assert list(broken(decode(services().spec, spec, "spec"))) == []
 
 
 @pytest.mark.parametrize(

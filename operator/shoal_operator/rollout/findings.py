@@ -20,7 +20,7 @@ from shoal_operator.rollout.sequential import (
     evidence_of_slowdown,
 )
 from shoal_schema.interfaces.rollout import LEAST_SPREAD, BatchTimes, OutputCounts, RolloutReport
-from shoal_schema.resource.rollout import CompareSpec, OutputToleranceSpec
+from shoal_schema.resource.comparison import CompareSpec, OutputToleranceSpec
 
 FALSE_FAILURE_RATE: Final = 0.001
 """Probability per rollout that a candidate within the tolerances fails, however often it is judged."""
@@ -203,6 +203,11 @@ def pair_times(stable: RolloutReport, candidate: RolloutReport) -> tuple[BucketP
 def candidate_rows(stable: RolloutReport) -> int:
     """Return the rows that the candidate ran, those that failed included."""
     return stable.shadowed_rows + stable.candidate_rows
+
+
+def dropped_for_candidate(stable: RolloutReport) -> int:
+    """Return the batches and requests that were selected for the candidate and did not run there."""
+    return stable.dropped_batches + stable.returned_requests
 
 
 def candidate_failed_rows(stable: RolloutReport) -> int:

@@ -62,6 +62,10 @@ class RolloutProgress(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Start of the step, in the API's format."""
     rows_before: int = 0
     """Rows that the candidate had run at the start of the step."""
+    served_before: int = 0
+    """Rows that the stable pods had run for clients at the start of the step."""
+    dropped_before: int = 0
+    """Batches and requests that were selected for the candidate and did not run there, at the start of the step."""
     weight: int = 0
     """Percentage of requests that it serves."""
     shadow: int = 0

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from shoal_operator.rollout.findings import VerdictCause, candidate_rows
+from shoal_operator.rollout.findings import VerdictCause, candidate_rows, dropped_for_candidate
 from shoal_operator.rollout.progress import Command, RolloutPhase, RolloutProgress
 from shoal_operator.rollout.situation import Care, Decision, Situation
 from shoal_operator.rollout.verdict import IDLE_S, StartTimes, StepProgress, Verdict, VerdictState, judge
@@ -112,6 +112,9 @@ def _promoting(now: Situation) -> Decision:
     by_user = ", as a user commanded" if _commands(now, RolloutCommand.PROMOTE) else ""
     problem = f". It does not progress: {now.stable_problem}" if now.stable_problem else ""
     text = f"the stable pods are being replaced by those of revision {now.newest}{by_user}{problem}{_last(verdict)}"
+    late = now.command if now.command and now.command.verb is not RolloutCommand.PROMOTE else None
+    if late and late.revision == now.newest:
+        text += f". The command {late.verb} is ignored: to end the promotion, apply the former spec"
     # Until the pods are replaced, the revision that they had may be applied again at once.
     known = before.phase is RolloutPhase.PROMOTING and before.stable
     return Decision(
@@ -220,7 +223,7 @@ def _compare(now: Situation, progress: RolloutProgress) -> Decision:
         why = f": {now.candidate.problem}" if now.candidate.problem else ""
         text = f"no pod of revision {now.newest} became ready within rollout.progressDeadlineSeconds{why}"
         return _failed(now, text, Reason.CANDIDATE_FAILED)
-    progress = structs.replace(progress, rows_before=min(progress.rows_before, _rows(now)))
+    progress = _within_reports(now, progress)
     verdict = _verdict(now, progress)
     if verdict is None:
         return _in_step(now, progress, None)
@@ -233,23 +236,42 @@ def _compare(now: Situation, progress: RolloutProgress) -> Decision:
     if passed and not _commands(now, RolloutCommand.PAUSE):
         if progress.step >= progress.steps:
             return _promoting(replace(now, progress=progress))
-        progress = structs.replace(progress, step=progress.step + 1, since=now.now, rows_before=_rows(now))
+        progress = structs.replace(progress, step=progress.step + 1, since=now.now, **_counts(now))
     return _in_step(now, progress, verdict)
 
 
-def _rows(now: Situation) -> int:
-    """Return the rows that the candidate ran.
+def _counts(now: Situation) -> dict[str, int]:
+    """Return the counts of the reports, by the field that keeps them from the start of a step."""
+    if now.reports is None:
+        return {}
+    stable = now.reports.stable
+    return {
+        "rows_before": candidate_rows(stable),
+        "served_before": stable.served_rows,
+        "dropped_before": dropped_for_candidate(stable),
+    }
 
-    Without reports, as many as possible: counts of pods that are gone are lost when the operator restarts.
+
+def _within_reports(now: Situation, progress: RolloutProgress) -> RolloutProgress:
+    """Return the progress with no more counts before the step than are reported.
+
+    Counts of pods that are gone are lost when the operator restarts.
     """
-    return 2**53 if now.reports is None else candidate_rows(now.reports.stable)
+    lowered = {name: min(getattr(progress, name), count) for name, count in _counts(now).items()}
+    return structs.replace(progress, **lowered)
 
 
 def _verdict(now: Situation, progress: RolloutProgress) -> Verdict | None:
     """Return the verdict on the candidate, None before all pods were read."""
     if now.reports is None:
         return None
-    step = StepProgress(_step(now, progress), progress.rows_before, now.age_s(progress.since))
+    step = StepProgress(
+        _step(now, progress),
+        progress.rows_before,
+        now.age_s(progress.since),
+        served_before=progress.served_before,
+        dropped_before=progress.dropped_before,
+    )
     reports, starts = now.reports, StartTimes(now.stable_start_s, now.candidate.start_s)
     return judge(now.rollout.compare, reports.stable, reports.candidate, step, starts=starts, repeats=now.repeats)
 
@@ -260,7 +282,7 @@ def _in_step(now: Situation, progress: RolloutProgress, verdict: Verdict | None)
     share = max(step.weight or 0, step.shadow or 0)
     replicas = max(1, math.ceil(now.stable_replicas * share / 100)) if now.stable_replicas else 0
     paused = _commands(now, RolloutCommand.PAUSE)
-    rows = _rows(now) - progress.rows_before if now.reports else 0
+    ran = now.reports is None or candidate_rows(now.reports.stable) > progress.rows_before
     where = f"step {progress.step} of {progress.steps} ({_shares(step)})"
     if paused:
         phase, reason = RolloutPhase.PAUSED, Reason.CANDIDATE_PAUSED
@@ -275,9 +297,10 @@ def _in_step(now: Situation, progress: RolloutProgress, verdict: Verdict | None)
         phase, reason = RolloutPhase.WAITING, Reason.CANDIDATE_STARTING
         why = f": {now.candidate.problem}" if now.candidate.problem else ""
         text = f"the first pod of revision {now.newest} is not ready{why}"
-    elif not rows and now.age_s(progress.since) >= IDLE_S:
+    elif not ran and now.age_s(progress.since) >= IDLE_S:
+        # The verdict states why.
         phase, reason = RolloutPhase.COMPARING, Reason.CANDIDATE_WAITING
-        text = f"no row of revision {now.newest} was compared in {where}, as no requests arrive"
+        text = f"revision {now.newest} waits for rows in {where}"
     else:
         unknown = verdict is not None and verdict.cause is VerdictCause.UNKNOWN_OUTPUT
         phase, reason = RolloutPhase.COMPARING, Reason.OUTPUT_UNKNOWN if unknown else Reason.COMPARING

@@ -16,6 +16,7 @@ from shoal_operator.rollout.findings import (
     VerdictCause,
     candidate_failed_rows,
     candidate_rows,
+    dropped_for_candidate,
     find_disagreement,
     find_errors,
     find_signature_change,
@@ -26,7 +27,8 @@ from shoal_operator.rollout.findings import (
 )
 from shoal_schema.fields.declaring import Json
 from shoal_schema.interfaces.rollout import RolloutReport
-from shoal_schema.resource.rollout import CompareSpec, RolloutStep, step_rows
+from shoal_schema.resource.comparison import CompareSpec
+from shoal_schema.resource.rollout import RolloutStep, step_rows
 
 IDLE_S: Final = 60.0
 """A step without rows for this long is reported as waiting for requests."""
@@ -79,6 +81,10 @@ class StepProgress:
     """`candidate_rows` at the start of the step."""
     elapsed_s: float
     """Time since the start of the step."""
+    served_before: int = 0
+    """Rows that the stable pods had run for clients at the start of the step."""
+    dropped_before: int = 0
+    """`dropped_for_candidate` at the start of the step."""
 
     def has_passed(self, rows: int) -> bool:
         """Return whether the step has its rows and its minutes; ``rows`` is `candidate_rows` now."""
@@ -179,13 +185,25 @@ def _describe_progress(
     if rows <= 0 and progress.elapsed_s < IDLE_S:
         return "The candidate has run no rows in this step yet."
     if rows <= 0:
-        dropped = f" Dropped batches: {stable.dropped_batches:,}." if stable.dropped_batches else ""
-        silent = "" if stable.ready_candidates else " No pod of the candidate responds."
-        return f"The candidate has run no rows in this step, so the step waits.{silent}{dropped}"
+        return f"The candidate has run no rows in this step, so the step waits: {_why_idle(progress, stable)}."
     wanted, minutes = step_rows(progress.step), progress.step.minutes
     done = [f"{rows:,} of {wanted:,} rows"] if wanted else [f"{rows:,} rows"]
     done += [f"{progress.elapsed_s / 60:.0f} of {minutes} minutes"] if minutes else []
     return f"The candidate has {' and '.join(done)} of this step: {_describe(stable, pairs, figures)}."
+
+
+def _why_idle(progress: StepProgress, stable: RolloutReport) -> str:
+    """Return why the candidate has run no rows in a step."""
+    served = stable.served_rows - progress.served_before
+    dropped = dropped_for_candidate(stable) - progress.dropped_before
+    reasons = [] if stable.ready_candidates else ["no pod of the candidate responds"]
+    if dropped > 0:
+        reasons.append(f"none of {dropped:,} batches and requests that were selected for it ran there")
+    elif served > 0:
+        reasons.append(f"of {served:,} rows that arrived, none was selected for it")
+    elif not reasons:
+        reasons.append("no requests arrive")
+    return ", and ".join(reasons)
 
 
 def _describe_suspicion(suspicion: Finding) -> str:

@@ -25,8 +25,8 @@ def accepts_later_result(method: str, path: str, query: bytes, headers: Headers)
     """Return whether a request is an inference whose client accepts the result later (RFC 7240)."""
     if method != "POST" or not _INFER.fullmatch(path):
         return False
-    preferred = any(prefers_later_result(value) for name, value in headers if name == _PREFER)
-    return preferred or queries_later_result(query)
+    preferred = b",".join([value for name, value in headers if name == _PREFER])
+    return prefers_later_result(preferred) or queries_later_result(query)
 
 
 def result_id(path: str) -> str:

@@ -193,7 +193,8 @@ class AsyncRequests:
         await self.store.delete_request(job.id)
 
     def find(self, job_id: str, owner: str) -> Job | None:
-        """Return a job of a client."""
+        """Return a job of a client whose result has not expired."""
+        self._expire(time.monotonic())
         job = self.table.find(job_id)
         return job if job is not None and job.owner == owner else None
 
@@ -210,14 +211,15 @@ class AsyncRequests:
             self._runner.cancel(pending)  # rows that still run stay charged to the client
         self._forget(job)
         if self.store is not None:
-            await self.store.cancel(job.id, job.owner)
+            await self.store.cancel(job.id, job.owner, is_held=True)
+            job.is_deleted = True
 
     def tick(self, now_s: float) -> None:
         """End waiting jobs past their deadline, delete old results, and submit jobs."""
         for job in self.table.overdue(now_s):
             late = DeadlineExceeded("the time for an asynchronous request passed while this one waited")
             self._end(job, late, AsyncOutcome.TIMED_OUT)
-        self._metrics.async_results_expired += self.table.expire(now_s)
+        self._expire(now_s)
         self._submit_waiting()
 
     async def watch(self) -> None:
@@ -248,6 +250,9 @@ class AsyncRequests:
         """Complete writes to the store, and let other replicas continue."""
         if self._writes is not None:
             await self._writes.close()
+
+    def _expire(self, now_s: float) -> None:
+        self._metrics.async_results_expired += self.table.expire(now_s)
 
     def _enqueue(self, job: Job) -> None:
         self.table.enqueue(job)

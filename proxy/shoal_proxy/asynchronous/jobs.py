@@ -74,8 +74,8 @@ class Job:
     """
 
     __slots__ = (
-        "accepted_s", "claimed", "client", "deadline_s", "ended_s", "held_bytes", "id", "level", "owner", "request",
-        "response", "rows", "serial", "starts", "state",
+        "accepted_s", "claimed", "client", "deadline_s", "ended_s", "held_bytes", "id", "is_deleted", "level", "owner",
+        "request", "response", "rows", "serial", "starts", "state",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (each with its name)
@@ -102,6 +102,8 @@ class Job:
         """Account to which the rows are charged until the job ends."""
         self.response: HttpResponse | None = None
         self.ended_s = NEVER_S
+        self.is_deleted = False
+        """Whether the store needs no result, as its client has deleted it."""
         self.held_bytes = len(request.body)
         """Bytes of the body, later of the result."""
         self.serial = 0

@@ -38,6 +38,8 @@ class StoredResult(NamedTuple):
 
     owner: str
     response: HttpResponse
+    age_s: float
+    """Time since it was stored."""
 
     @property
     def is_deleted(self) -> bool:
@@ -111,8 +113,8 @@ def encode_result(owner: str, response: HttpResponse) -> bytes:
     return b"".join((msgspec.json.encode(line), _END, *response.body))
 
 
-def decode_result(record: bytes) -> StoredResult:
-    """Return the result of a record.
+def decode_result(record: bytes, age_s: float = 0.0) -> StoredResult:
+    """Return the result of a record that was stored ``age_s`` ago.
 
     Raises:
         UnreadableRecord: the record is invalid.
@@ -121,7 +123,7 @@ def decode_result(record: bytes) -> StoredResult:
     if line.status != DELETED and not 100 <= line.status <= 599:
         raise UnreadableRecord(f"an object of the store has the status {line.status}")
     response = HttpResponse(line.status, (body,), _bytes(line.content_type), _bytes(line.lines))
-    return StoredResult(line.owner, response)
+    return StoredResult(line.owner, response, age_s)
 
 
 def _bytes(text: str) -> bytes:

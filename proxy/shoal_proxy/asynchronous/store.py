@@ -10,12 +10,15 @@ Below `model-NAME`:
 An object is created with a condition where two processes could create it, and the first one wins.
 """
 
+import asyncio
+import logging
 import os
 import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import obstore
@@ -23,11 +26,14 @@ from obstore import exceptions
 from obstore.store import LocalStore, from_url
 
 from shoal_proxy.asynchronous.records import DELETED, StoredResult, decode_result, encode_result, owner_in
+from shoal_proxy.asynchronous.stored_files import StoredFile, list_files
 from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.errors import StoreUnavailable
 from shoal_schema.process.environment import SettingsError
 from shoal_schema.resource.credentials import fault
 from shoal_schema.resource.locations import scheme_of
+
+logger = logging.getLogger(__name__)
 
 _PATIENCE: Final[Any] = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=60)}
 _RETRIES: Final[Any] = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
@@ -61,15 +67,19 @@ class JobStore:
         if wrong := fault(scheme_of(uri), os.environ):
             raise SettingsError(f"{wrong} (for SHOAL_ASYNC_STORE)")
         plain = any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS)
+        place = f"{uri.rstrip('/')}/model-{model}"
+        self._directory = Path(place.removeprefix("file://")) if uri.startswith("file://") else None
+        """None: the store is a bucket."""
         try:
-            place = f"{uri.rstrip('/')}/model-{model}"
-            if uri.startswith("file://"):
-                self._store: Any = LocalStore(place.removeprefix("file://"), mkdir=True, automatic_cleanup=True)
+            if self._directory is not None:
+                self._store: Any = LocalStore(self._directory, mkdir=True, automatic_cleanup=True)
             else:
                 options: Any = {"allow_http": plain, **_PATIENCE}
                 self._store = from_url(place, client_options=options, retry_config=_RETRIES)
         except (exceptions.BaseError, OSError) as error:
             raise SettingsError(f"SHOAL_ASYNC_STORE: {uri} cannot be opened: {_first_line(error)}") from None
+        self._skipped: frozenset[str] = frozenset()
+        """Entries of the directory that were logged as skipped."""
         self.process = process
         self.ready = False
         """Whether this process has a lease: until then it accepts no requests."""
@@ -156,28 +166,70 @@ class JobStore:
 
     async def result(self, job_id: str) -> StoredResult | None:
         """Return a result; None without one."""
-        record = await self._read(f"results/{job_id}")
-        return None if record is None else decode_result(record)
+        name, now_s = f"results/{job_id}", time.time()  # noqa: TID251 (objects have dates)
+        with _translated():
+            try:
+                found = await obstore.get_async(self._store, name)
+                record = bytes(await found.bytes_async())
+            except FileNotFoundError:
+                return None
+        return decode_result(record, now_s - found.meta["last_modified"].timestamp())
 
-    async def cancel(self, job_id: str, owner: str) -> None:
-        """Delete a result; a request without one never starts again, and its result is discarded."""
+    async def cancel(self, job_id: str, owner: str, *, is_held: bool = False) -> None:
+        """Delete a result; a request without one never starts again, and its result is discarded.
+
+        Args:
+            job_id: the request.
+            owner: its client.
+            is_held: whether no other process than this one would run the request.
+
+        Raises:
+            StoreUnavailable: the store failed, and the request may still run.
+        """
+        try:
+            await self._mark_deleted(job_id, owner)
+        except StoreUnavailable:
+            # A full store has room for the mark once the objects that it replaces are gone.
+            ended = await self._read(f"results/{job_id}", (0, 1)) is not None
+            await self.delete(f"results/{job_id}")
+            await self.delete_request(job_id)
+            try:
+                await self._mark_deleted(job_id, owner)
+            except StoreUnavailable:
+                if not (ended or is_held):
+                    raise
+            return
+        await self.delete_request(job_id)
+
+    async def _mark_deleted(self, job_id: str, owner: str) -> None:
         for number in range(2):
             await self.start(job_id, number)
         with _translated():
             deleted = encode_result(owner, HttpResponse(DELETED, ()))
             await obstore.put_async(self._store, f"results/{job_id}", deleted)
-        await self.delete_request(job_id)
 
     async def listed(self, directory: str) -> AsyncIterator[StoredObject]:
         """Yield the objects below a directory."""
         now_s = time.time()  # noqa: TID251 (objects have dates)
         with _translated():
+            if self._directory is not None:
+                for each in await self._files(self._directory / directory):
+                    yield StoredObject(each.name, each.version, now_s - each.modified_s)
+                return
             async for chunk in obstore.list(self._store, prefix=directory):
                 for meta in chunk:
                     modified_s = meta["last_modified"].timestamp()
                     version = f"{meta['e_tag']} {modified_s}"
                     name = meta["path"].removeprefix(f"{directory}/")
                     yield StoredObject(name, version, now_s - modified_s)
+
+    async def _files(self, directory: Path) -> list[StoredFile]:
+        """Return the files below a directory; log the entries that are skipped, once each."""
+        found = await asyncio.to_thread(list_files, directory)  # a slow file system must not block requests
+        if new := found.skipped - self._skipped:
+            self._skipped |= new
+            logger.warning("event=store_entries_skipped count=%d first=%a", len(new), min(new))
+        return found.files
 
     async def _create(self, name: str, content: bytes) -> bool:
         with _translated():

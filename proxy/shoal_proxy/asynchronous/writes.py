@@ -72,13 +72,13 @@ class StoreWrites:
     def add_result(
         self, job: Job, response: HttpResponse, created: Callable[[], None], ended: Callable[[], None]
     ) -> None:
-        """Store the result of a job until that succeeds, and delete its request.
+        """Store the result of a job until that succeeds or the job is deleted, and delete its request.
 
         Args:
             job: the job.
             response: its result.
             created: called if the store had no result before, so that this one counts.
-            ended: called when the store has the result.
+            ended: called when the store has the result, or the job is deleted.
         """
         self._spawn(self._add_result(job, response, created, ended))
 
@@ -86,7 +86,7 @@ class StoreWrites:
         self, job: Job, response: HttpResponse, created: Callable[[], None], ended: Callable[[], None]
     ) -> None:
         pause_s = MIN_PAUSE_S
-        while True:
+        while not job.is_deleted:
             try:
                 # Another process may have ended it, or its client has deleted it.
                 if await self._store.add_result(job.id, job.owner, response):

@@ -23,7 +23,14 @@ from shoal_proxy.errors import (
 )
 from shoal_proxy.http.connection_limits import NO_EVENT, ConnectionLimits, RejectedRequest
 from shoal_proxy.http.timed_protocol import BODY, HEAD, IGNORED, NOTHING, TimedProtocol
-from shoal_schema.wire.framing import FramingError, check_head, check_repeated, check_upgrade, without_upgrade
+from shoal_schema.wire.framing import (
+    FramingError,
+    check_head,
+    check_repeated,
+    check_upgrade,
+    join_lists,
+    without_upgrade,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -140,6 +147,7 @@ class FramedProtocol(TimedProtocol):
         # A dict drops repeated names.
         if len(headers) < len(self.headers):
             self.check_repeated()
+            headers = join_lists(self.headers)
         self.incoming = BODY
         self.meter.begin_body()
         expects = headers.get(b"expect", b"").lower() == b"100-continue"

@@ -71,7 +71,7 @@ class Results:
             raise NotFound(f"no asynchronous request {job_id:.80}")
         if (store := self._asynchronous.store) is not None:
             try:
-                stored = await _of_store(store, job_id, owner, method)
+                stored = await _of_store(store, job_id, owner, method, self._asynchronous.result_s)
             except UnreadableRecord:
                 raise ModelFailed(f"the store's record of {job_id} cannot be read") from None
             if stored is not None:
@@ -89,7 +89,7 @@ class Results:
         raise _gone(job_id, _IN_MEMORY if store is None else "")
 
 
-async def _of_store(store: "JobStore", job_id: str, owner: str, method: bytes) -> Response | None:
+async def _of_store(store: "JobStore", job_id: str, owner: str, method: bytes, result_s: float) -> Response | None:
     """Respond with a result in the store, or delete it; return None if the store does not have the request.
 
     Raises:
@@ -103,7 +103,11 @@ async def _of_store(store: "JobStore", job_id: str, owner: str, method: bytes) -
         stored = await store.result(job_id)
         if stored is None:
             return None
-    found = holder == owner if stored is None else stored.owner == owner and not stored.is_deleted
+    if stored is None:
+        found = holder == owner
+    else:
+        # Old results are deleted periodically, so an expired one may still exist.
+        found = stored.owner == owner and not stored.is_deleted and stored.age_s < result_s
     if not found:
         raise _gone(job_id)
     if method == b"DELETE":

@@ -35,7 +35,7 @@ Revision = Annotated[str, Meta(max_length=63, pattern=r"^[0-9a-z-]*\Z")]
 
 
 class OutputTolerance(Struct, frozen=True, omit_defaults=True):
-    """Tolerated difference of one output: see `resource.rollout.OutputToleranceSpec`."""
+    """Tolerated difference of one output: see `resource.comparison.OutputToleranceSpec`."""
 
     max_abs_error: Amount = 0.001
     max_rel_error: Amount = 0.01

@@ -253,6 +253,15 @@ def rollout_schema() -> Json:
                 **count,
                 "description": "Rows that the candidate had run at the start of the step.",
             },
+            "servedBefore": {
+                **count,
+                "description": "Rows that the stable pods had run for clients at the start of the step.",
+            },
+            "droppedBefore": {
+                **count,
+                "description": "Batches and requests that were selected for the candidate and did not run there, at the"
+                " start of the step.",
+            },
             "weight": {"type": "integer", "format": "int32", "description": "Percentage of requests it serves."},
             "shadow": {"type": "integer", "format": "int32", "description": "Percentage of batches it runs again."},
             "terms": {"type": "string", "description": "Digest of the steps and tolerances."},

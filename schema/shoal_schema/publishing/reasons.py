@@ -55,7 +55,7 @@ REASONS: Mapping[Reason, str] = {
     Reason.CANDIDATE_STARTING: "Pods of the candidate are being started.",
     Reason.COMPARING: "The candidate runs rows, and its results are compared with those of the stable revision.",
     Reason.PROMOTING: "The candidate passed the comparison, and the stable pods are being replaced.",
-    Reason.CANDIDATE_WAITING: "The service has no pods or no requests, so the candidate cannot be compared yet.",
+    Reason.CANDIDATE_WAITING: "The candidate runs no rows, as there are no requests, no pods or no free pod of it.",
     Reason.MODEL_RESOLVING: "The operator waits for the registry to resolve the model's name.",
     Reason.MODEL_DOWNLOADING: "The init container `model` downloads the model.",
     Reason.MODEL_LOADING: "The runtime of a pod of the newest spec loads the model.",

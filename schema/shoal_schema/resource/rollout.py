@@ -5,8 +5,7 @@ from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
-from shoal_schema.fields.declaring import PROXY, Env, SettingsSection
-from shoal_schema.fields.quantities import DECIMAL, SHARE
+from shoal_schema.fields.declaring import PROXY, Env, SettingsSection, section_of, settings_of
 from shoal_schema.fields.rules import (
     Compared,
     Custom,
@@ -16,6 +15,7 @@ from shoal_schema.fields.rules import (
     Matches,
     Not,
     Rule,
+    all_of,
     any_of,
     requires_value,
     some_of,
@@ -23,6 +23,7 @@ from shoal_schema.fields.rules import (
 from shoal_schema.interfaces.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
 from shoal_schema.interfaces.stay import MAX_S as MAX_STAY_S
 from shoal_schema.resource import GROUP
+from shoal_schema.resource.comparison import CompareSpec
 from shoal_schema.resource.passthrough import HEADER_NAME
 
 MAX_STEPS: Final = 16
@@ -107,109 +108,6 @@ class RolloutStep(SettingsSection, frozen=True):
     ) = None
 
 
-class OutputToleranceSpec(SettingsSection, frozen=True):
-    """Tolerated difference of one output between candidate and stable revision."""
-
-    agreement: Annotated[
-        str,
-        Meta(
-            pattern=SHARE,
-            max_length=24,
-            description="Share of rows that must agree, beyond the rows in which the stable revision disagrees with"
-            " itself. `1`: all rows.",
-        ),
-    ] = "0.999"
-    max_abs_error: Annotated[
-        str,
-        Meta(
-            pattern=DECIMAL,
-            max_length=24,
-            description="A number agrees if it differs by at most `maxAbsError` + `maxRelError` x the stable number.",
-        ),
-    ] = "0.001"
-    max_rel_error: Annotated[
-        str,
-        Meta(
-            pattern=DECIMAL,
-            max_length=24,
-            description="Part of the tolerance that grows with the stable number, as described at `maxAbsError`.",
-        ),
-    ] = "0.01"
-    top_k: (
-        Annotated[
-            int,
-            Meta(
-                ge=1,
-                le=1000,
-                description="Instead of the numbers, compare which `topK` positions of the row have the largest ones."
-                " 1 compares the predicted class.",
-            ),
-        ]
-        | None
-    ) = None
-
-
-class LatencyToleranceSpec(SettingsSection, frozen=True):
-    """Tolerated execution times of the candidate."""
-
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            any_of(Not(Given("maxRatio")), Matches("maxRatio", "^[0.]*[1-9]")),
-            "maxRatio must be more than 0: no candidate takes no time",
-            "maxRatio",
-        ),
-    )
-
-    max_ratio: (
-        Annotated[
-            str,
-            Meta(
-                pattern=DECIMAL,
-                max_length=24,
-                description="Maximum ratio of the candidate's execution time to the stable revision's, for batches of"
-                " an equal number of rows. Default: times are reported, and a slower candidate does not fail.",
-            ),
-        ]
-        | None
-    ) = None
-
-
-class ErrorToleranceSpec(SettingsSection, frozen=True):
-    """Tolerated errors of the candidate."""
-
-    max_share: Annotated[
-        str,
-        Meta(
-            pattern=SHARE,
-            max_length=24,
-            description="Maximum share of rows that fail on the candidate, beyond the share that fails on the stable"
-            " revision.",
-        ),
-    ] = "0.001"
-
-
-class CompareSpec(SettingsSection, frozen=True):
-    """Comparison of the candidate with the stable revision."""
-
-    outputs: Annotated[
-        dict[str, OutputToleranceSpec],
-        Meta(
-            max_length=64,
-            description="Tolerances by output. Booleans and text must be equal in any case, integers unless `topK` is"
-            " set. Default for outputs that are not listed: the defaults of the fields below.",
-        ),
-    ] = {}  # noqa: RUF012 (msgspec copies it)
-    latency: LatencyToleranceSpec = LatencyToleranceSpec()
-    errors: ErrorToleranceSpec = ErrorToleranceSpec()
-    allow_signature_change: Annotated[
-        bool,
-        Meta(
-            description="Whether the candidate's outputs may have other names, datatypes or shapes. Outputs that both"
-            " revisions have are compared. Inputs must be the same in any case."
-        ),
-    ] = False
-
-
 class StickySpec(SettingsSection, frozen=True, kw_only=True):
     """Assignment of clients to revisions."""
 
@@ -231,6 +129,8 @@ class StickySpec(SettingsSection, frozen=True, kw_only=True):
         ),
     ]
 
+
+_TOLERANCES: Final = [f"compare.{each.name}" for each in settings_of(CompareSpec) if section_of(each.kind) is None]
 
 _WEIGHT = "(has(self.steps[%s].weight) ? self.steps[%s].weight : 0)"
 
@@ -258,11 +158,27 @@ class RolloutSpec(SettingsSection, frozen=True):
             requires_value(name, "strategy", "Shadow", "Canary", why="Rolling compares nothing")
             for name in ("steps", "onFailure")
         ),
+        Rule(
+            any_of(In("strategy", ("Shadow", "Canary")), all_of(*(Not(Given(name)) for name in _TOLERANCES))),
+            "compare requires strategy Shadow or Canary: Rolling compares nothing",
+            "compare",
+        ),
         requires_value("sticky", "strategy", "Canary", why="only Canary sends requests to a candidate"),
         Rule(
             any_of(In("strategy", ("Canary",)), Every("steps", Not(Given("weight")))),
             "a step with weight requires strategy Canary: Shadow sends no request to the candidate",
             "steps",
+        ),
+        # The default steps of Canary have both.
+        Rule(
+            any_of(Not(Given("steps")), Not(Given("compare.outputs")), Not(Every("steps", Not(Given("shadow"))))),
+            "compare.outputs requires a step with shadow: only copies of batches have two results to compare",
+            "compare.outputs",
+        ),
+        Rule(
+            any_of(Not(Given("steps")), Not(Given("sticky")), Not(Every("steps", Not(Given("weight"))))),
+            "sticky requires a step with weight: no other step sends requests to the candidate",
+            "sticky",
         ),
         # CEL has no index in `all`, so the positions are a literal list.
         Rule(

@@ -8,7 +8,7 @@ Pure: no I/O.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from shoal_schema.interfaces.headers import HEADER_LENGTH, PRIORITY, TIMEOUT_MS
+from shoal_schema.interfaces.headers import HEADER_LENGTH, PREFER, PRIORITY, TIMEOUT_MS, TRACESTATE
 
 FIELD_BYTES: Final = 32
 """Overhead counted per header, as in HTTP/2 (RFC 9113, section 6.5.2): many small ones need memory too."""
@@ -95,6 +95,8 @@ def check_head(version: str, headers: Mapping[bytes, bytes]) -> None:
 
 
 _ONCE: Final = {b"host": "Host", b"content-encoding": "Content-Encoding"}
+_LISTS: Final = frozenset({b"accept-encoding", PREFER.encode(), TRACESTATE.encode()})
+"""Lists that the proxy reads; requests may spread them over several lines."""
 _ONE_VALUE: Final = {name.encode(): name for name in (HEADER_LENGTH, TIMEOUT_MS, PRIORITY)}
 
 
@@ -117,6 +119,18 @@ def check_repeated(headers: Sequence[tuple[bytes, bytes]]) -> None:
     for name, shown in _ONE_VALUE.items():
         if names.count(name) > 1 and len({value for each, value in headers if each == name}) > 1:
             raise FramingError(400, f"the request has several {shown} headers with different values")
+
+
+def join_lists(headers: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Return headers by name: all values of those that are lists (RFC 9110, section 5.3), the last value of others.
+
+    Args:
+        headers: names in lower case.
+    """
+    joined = dict(headers)
+    for name in joined.keys() & _LISTS:
+        joined[name] = b", ".join([value for each, value in headers if each == name])
+    return joined
 
 
 def check_upgrade(method: bytes) -> None:

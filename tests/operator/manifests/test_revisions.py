@@ -9,8 +9,8 @@ import yaml
 from shoal_operator.manifests.revisions import pod_spec_text, revision_of
 from shoal_schema.decoding import convert
 from shoal_schema.fields.declaring import as_json
+from shoal_schema.resource.comparison import CompareSpec, LatencyToleranceSpec
 from shoal_schema.resource.graph import InferenceGraphSpec
-from shoal_schema.resource.rollout import CompareSpec, LatencyToleranceSpec
 from shoal_schema.resource.service import InferenceServiceSpec
 
 CRD = Path(__file__).parents[3] / "crds" / "serving.shoal.dev_inferenceservices.yaml"

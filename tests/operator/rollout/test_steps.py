@@ -242,10 +242,49 @@ def test_the_last_verdict_and_its_figures_outlive_the_promotion_of_its_candidate
 
 
 def test_without_requests_the_candidate_waits_and_says_so() -> None:
-    world = compared(report=NO_REPORT)
+    world = compared(report=structs.replace(NO_REPORT, ready_candidates=1))
     assert world.rest().reason is Reason.COMPARING
     world.now += datetime.timedelta(minutes=2)
-    assert world.rest().reason is Reason.CANDIDATE_WAITING
+    waiting = world.rest()
+
+    assert waiting.reason is Reason.CANDIDATE_WAITING
+    assert "no requests arrive" in waiting.message
+
+
+def test_a_candidate_without_free_pods_waits_and_says_so_from_the_start_of_each_step() -> None:
+    world = compared(report=agreeing(100))
+    assert world.rest().progress.step == 2  # type: ignore[union-attr]
+    world.now += datetime.timedelta(minutes=2)
+    idle = world.rest()
+    world.report = structs.replace(agreeing(100), served_rows=300, returned_requests=40)
+    busy = world.rest()
+
+    assert (idle.reason, busy.reason) == (Reason.CANDIDATE_WAITING, Reason.CANDIDATE_WAITING)
+    assert "no requests arrive" in idle.message
+    assert "no requests arrive" not in busy.message
+    assert "40 batches and requests" in busy.message
+
+
+def test_a_restart_of_the_operator_is_no_lack_of_requests() -> None:
+    world = compared(report=agreeing(50))
+    world.rest()
+    world.now += datetime.timedelta(minutes=2)
+    world.report = None
+
+    assert world.rest().reason is Reason.COMPARING
+
+
+@pytest.mark.parametrize("verb", [RolloutCommand.ABORT, RolloutCommand.PAUSE])
+def test_a_command_during_the_promotion_is_reported_as_ignored(verb: RolloutCommand) -> None:
+    world = compared(report=agreeing(100))
+    world.rest()
+    world.report, world.settled = agreeing(200), False
+    assert "ignored" not in world.rest().message
+    world.command = Command(verb, "b")
+    made = world.rest()
+
+    assert (made.applied, made.reason) == (True, Reason.PROMOTING)
+    assert f"{verb} is ignored" in made.message
 
 
 @pytest.mark.parametrize(
@@ -258,7 +297,7 @@ def test_a_candidate_has_pods_for_its_share(stable: int, step: RolloutStep, expe
 
 
 def test_progress_survives_the_status_and_an_unreadable_one_starts_anew() -> None:
-    progress = RolloutProgress(RolloutPhase.FAILED, "a", "b", 1, 2, "2026-01-01T00:00:00Z", 7, 5, 10, "t", "p a")
+    progress = RolloutProgress(RolloutPhase.FAILED, "a", "b", 1, 2, "2026-01-01T00:00:00Z", 7, 9, 3, 5, 10, "t", "p a")
     progress = structs.replace(progress, reason="r", verdict="v", figures={"rows": 1})
     assert RolloutProgress.stored({"status": {"rollout": progress.as_status()}}) == progress
     unreadable: list[Any] = [None, {}, {"phase": "Odd"}, {"phase": "Failed", "step": "x"}, []]

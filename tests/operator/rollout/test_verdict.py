@@ -13,13 +13,8 @@ from shoal_operator.rollout.findings import VerdictCause
 from shoal_operator.rollout.report_sums import NO_REPORT
 from shoal_operator.rollout.verdict import StartTimes, StepProgress, Verdict, VerdictState, judge
 from shoal_schema.interfaces.rollout import BatchTimes, OutputCounts, RolloutReport
-from shoal_schema.resource.rollout import (
-    CompareSpec,
-    ErrorToleranceSpec,
-    LatencyToleranceSpec,
-    OutputToleranceSpec,
-    RolloutStep,
-)
+from shoal_schema.resource.comparison import CompareSpec, ErrorToleranceSpec, LatencyToleranceSpec, OutputToleranceSpec
+from shoal_schema.resource.rollout import RolloutStep
 
 COMPARE = CompareSpec()
 STEP = RolloutStep(shadow=10, rows=2000)
@@ -244,13 +239,35 @@ def test_rows_before_the_step_do_not_count() -> None:
     assert verdict(stable(3000), before=1000).state is VerdictState.STEP_PASSED
 
 
-def test_a_step_without_rows_says_why() -> None:
-    report = stable(0, ready_candidates=0, dropped_batches=7)
-    early, sentence = (verdict(report, elapsed_s=elapsed_s).sentence for elapsed_s in (59, 60))
-    assert "no rows in this step yet" in early
-    assert "Dropped" not in early
-    assert "No pod of the candidate responds" in sentence
-    assert "Dropped batches: 7" in sentence
+NO_POD, NO_REQUESTS = "no pod of the candidate responds", "no requests arrive"
+
+
+@pytest.mark.parametrize(
+    ("counts", "stated", "not_stated"),
+    [
+        ({}, [NO_REQUESTS], [NO_POD]),
+        # Requests of an earlier step.
+        ({"served_rows": 100, "dropped_batches": 3, "returned_requests": 2}, [NO_REQUESTS], [NO_POD]),
+        ({"ready_candidates": 0}, [NO_POD], [NO_REQUESTS]),
+        ({"served_rows": 107}, ["7 rows that arrived"], [NO_POD, NO_REQUESTS]),
+        ({"served_rows": 107, "dropped_batches": 9}, ["none of 4 batches and requests"], [NO_POD, NO_REQUESTS]),
+        ({"served_rows": 107, "returned_requests": 9}, ["none of 4 batches and requests"], [NO_POD, NO_REQUESTS]),
+        ({"ready_candidates": 0, "dropped_batches": 9}, [NO_POD, "none of 4 batches"], [NO_REQUESTS]),
+    ],
+)
+def test_a_step_without_rows_states_the_cause(counts: dict[str, int], stated: list[str], not_stated: list[str]) -> None:
+    report = stable(0, **counts)
+    earlier, later = (
+        judge(
+            COMPARE, report, NO_REPORT, StepProgress(STEP, 0, elapsed_s, served_before=100, dropped_before=5)
+        ).sentence
+        for elapsed_s in (59.0, 60.0)
+    )
+
+    assert "no rows in this step yet" in earlier
+    assert not any(each in earlier for each in (*stated, *not_stated))
+    assert all(each in later for each in stated)
+    assert not any(each in later for each in not_stated)
 
 
 def report_of(rows: int, disagreements: int, repeated: int, failed: int) -> RolloutReport:

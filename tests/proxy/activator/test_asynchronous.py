@@ -346,6 +346,7 @@ def test_a_draining_activator_waits_for_the_hand_over(activator: RunningActivato
         (PATH, b"", [(b"prefer", b"respond-async")], True),
         (PATH, b"", [(b"prefer", b"wait=10, Respond-Async; x=y")], True),
         (PATH, b"", [(b"prefer", b"wait=1"), (b"prefer", b"respond-async")], True),
+        (PATH, b"", [(b"prefer", b"respond-async=never"), (b"prefer", b"respond-async")], False),
         (PATH, b"a=b&async=true", [], True),
         ("/v2/models/double/versions/1/infer", b"async=true", [], True),
         ("/invocations", b"async=true", [], True),

@@ -197,6 +197,22 @@ def test_a_result_expires(running: RunningProxy) -> None:
     assert running.call(lambda: len(requests_of(running).table)) == 0
 
 
+def test_a_result_expires_in_time_also_between_two_checks(running: RunningProxy) -> None:
+    location = accept(running.url)
+    assert result(running.url, location).status_code == 200
+    requests, job_id = requests_of(running), location.rpartition("/")[2]
+
+    def expired() -> bool:
+        """Return whether the job expires in an iteration of the event loop in which no check runs."""
+        job = requests.find(job_id, "")
+        assert job is not None
+        job.ended_s -= requests.result_s
+        return requests.find(job_id, "") is None
+
+    assert running.call(expired)
+    assert plain.get(running.url + location).status_code == 404
+
+
 def test_a_callback_needs_webhooks(running: RunningProxy) -> None:
     headers = {**ASYNC, "x-shoal-callback": "https://example.com/"}
     response = plain.post(running.url + V2_PATH, json=v2_body([row(1.0)]), headers=headers)

@@ -294,13 +294,28 @@ def test_a_drained_replica_leaves_waiting_requests_to_others(tmp_path: Path) -> 
         assert runs(other)
 
 
-def test_old_results_are_swept(tmp_path: Path) -> None:
-    with stored_proxy(tmp_path, asynchronous__result_seconds=0) as running:
+def make_older(result: Path, age_s: float) -> None:
+    """Let a stored result be so old."""
+    written_s = result.stat().st_mtime - age_s
+    os.utime(result, (written_s, written_s))
+
+
+def test_an_old_result_is_gone_before_and_after_it_is_swept(tmp_path: Path) -> None:
+    with stored_proxy(tmp_path, asynchronous__result_seconds=600) as running:
         until_accepting(running)
         location = accept(running.url)
         assert result(running.url, location).status_code == 200
         running.until(lambda: requests_of(running).settled)
+        stored = tmp_path / "model-double" / "results" / location.rpartition("/")[2]
+        make_older(stored, 500)
         running.call(recovery_of(running).sweep)
+        assert plain.get(running.url + location).status_code == 200
+        make_older(stored, 101)
+        assert plain.get(running.url + location).status_code == 404
+        assert plain.delete(running.url + location).status_code == 404
+        assert stored.exists()
+        running.call(recovery_of(running).sweep)
+        assert not stored.exists()
         assert plain.get(running.url + location).status_code == 404
         # The request may not start again: its claim is kept longer.
         assert list((tmp_path / "model-double" / "started").iterdir())
@@ -415,13 +430,14 @@ def test_an_unreadable_result_is_an_error_of_its_request(tmp_path: Path, record:
 
 
 def test_the_store_keeps_no_empty_directories(tmp_path: Path) -> None:
-    with stored_proxy(tmp_path, asynchronous__timeout_seconds=1, asynchronous__result_seconds=0) as running:
+    with stored_proxy(tmp_path, asynchronous__timeout_seconds=60, asynchronous__result_seconds=60) as running:
         until_accepting(running)
         assert result(running.url, accept(running.url)).status_code == 200
         running.until(lambda: requests_of(running).settled)
         place = tmp_path / "model-double"
         assert not (place / "requests").exists()
-        running.until(lambda: time.time() - (place / "started").stat().st_mtime > 1)  # noqa: TID251 (of files)
+        for path in (*place.glob("results/*"), *place.glob("started/*/*")):
+            make_older(path, 121)
         running.call(recovery_of(running).sweep)
         assert {path.name for path in place.iterdir()} == {"processes"}
         assert result(running.url, accept(running.url)).status_code == 200

@@ -9,6 +9,7 @@ from shoal_schema.wire.framing import (
     check_head,
     check_repeated,
     check_upgrade,
+    join_lists,
     without_upgrade,
 )
 
@@ -118,6 +119,13 @@ def test_two_hosts_or_codings_are_rejected_and_one_or_none_are_not(name: bytes) 
         with pytest.raises(FramingError) as refused:
             check_repeated([said, other, again])
         assert refused.value.status == 400
+
+
+@pytest.mark.parametrize("name", [b"prefer", b"tracestate", b"accept-encoding"])
+def test_lines_of_a_list_are_joined_and_the_last_one_of_other_headers_counts(name: bytes) -> None:
+    headers = [(name, b"a"), (b"x", b"1"), (name, b"b;c"), (b"x", b"2"), (b"y", b"3")]
+
+    assert join_lists(headers) == {name: b"a, b;c", b"x": b"2", b"y": b"3"}
 
 
 @pytest.mark.parametrize("name", [b"inference-header-content-length", b"x-request-timeout-ms", b"x-shoal-priority"])
