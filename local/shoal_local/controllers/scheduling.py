@@ -4,8 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from shoal_local.apiserver.schemas.decoding import parse_quantity
 from shoal_local.objects import Object, condition, has_ended
+from shoal_schema.fields.quantities import exact_quantity
 
 Amounts = Counter[str]
 """Decimal quantities by resource; a Counter adds, subtracts and takes the larger of them by name."""
@@ -16,7 +16,7 @@ _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedu
 
 def amounts(resources: Mapping[str, Any]) -> Amounts:
     """Return quantities as decimal numbers."""
-    numbers: Any = {name: parse_quantity(str(value)) for name, value in resources.items()}
+    numbers: Any = {name: exact_quantity(str(value)) for name, value in resources.items()}
     return Counter(numbers)
 
 
