@@ -67,16 +67,14 @@ def unfit_reasons(pod: Object, requests: Amounts, node: Object, free: Amounts) -
 
 
 def _tolerates(tolerations: list[Object], taint: Object) -> bool:
-    for toleration in tolerations:
-        # An empty effect or key of a toleration matches every taint's.
-        if toleration.get("effect") not in (None, "", taint["effect"]):
-            continue
-        if toleration.get("operator", "Equal") == "Exists":
-            if toleration.get("key") in (None, "", taint["key"]):
-                return True
-        elif toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", ""):
-            return True
-    return False
+    # An empty effect or key of a toleration matches every taint's.
+    own = [each for each in tolerations if each.get("effect") in (None, "", taint["effect"])]
+    return any(
+        each.get("key") in (None, "", taint["key"])
+        if each.get("operator", "Equal") == "Exists"
+        else each.get("key") == taint["key"] and each.get("value", "") == taint.get("value", "")
+        for each in own
+    )
 
 
 def place(pod: Object, nodes: Sequence[Object], pods: Iterable[Object]) -> tuple[str, str]:

@@ -48,13 +48,9 @@ def container_id(pod: Object, name: str, attempt: int) -> str:
 
 def known_status(pod: Object, name: str, attempt: int) -> Object:
     """Return the status entry of a container's run, or {} if it has none."""
-    status = pod.get("status") or {}
-    wanted = container_id(pod, name, attempt)
-    for part in ("initContainerStatuses", "containerStatuses"):
-        for entry in status.get(part) or []:
-            if entry.get("containerID") == wanted:
-                return dict(entry)
-    return {}
+    status, wanted = pod.get("status") or {}, container_id(pod, name, attempt)
+    entries = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    return next((dict(entry) for entry in entries if entry.get("containerID") == wanted), {})
 
 
 def container_status(member: Member, seen: ObservedContainer, place: StatusContext) -> Object:
