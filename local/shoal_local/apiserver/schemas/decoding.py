@@ -42,7 +42,6 @@ _JSON_TYPES: Mapping[str, type | tuple[type, ...]] = {
     "array": list,
     "object": dict,
 }
-_GO_TYPES = {"integer": "int32", "boolean": "bool", "number": "float64"}
 
 
 def decoded(value: Any, node: Node | None, kind: str = "", path: str = "") -> Any:
@@ -82,12 +81,10 @@ def _check_type(value: Any, node: Node, kind: str, path: str) -> None:
     fits = isinstance(value, _JSON_TYPES[wanted]) and not (isinstance(value, bool) and wanted != "boolean")
     if not fits:
         names = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
-        # The name of the Go type in the message.
-        go_type = _GO_TYPES.get(wanted, f"v1.{kind}" if wanted == "object" else wanted)
-        if wanted == "integer":
-            go_type = str(node.resolved.get("format", "int32"))
-        elif wanted == "array":
-            go_type = "[]" + (node.item.type if node.item else "")
+        # The message names the Go type.
+        item = node.item.type if node.item else ""
+        go_types = {"boolean": "bool", "number": "float64", "object": f"v1.{kind}", "array": f"[]{item}"}
+        go_type = node.resolved.get("format", "int32") if wanted == "integer" else go_types.get(wanted, wanted)
         into = f"Go struct field {kind}.{path} of type {go_type}"
         raise bad_request(f"json: cannot unmarshal {names.get(type(value), 'object')} into {into}")
 
