@@ -28,7 +28,7 @@ COMPILED: Mapping[str, Sequence[str]] = {
                 "dispatch/upstream", "graph/combining", "graph/graph_request", "graph/link", "graph/steps",
                 "graph/values", "http/connection_limits", "http/framed_protocol", "http/header_cache",
                 "http/idle_connections", "http/inference", "http/job_acceptance", "http/outbox", "http/parameters",
-                "http/protocol", "http/timed_protocol",
+                "http/pending_requests", "http/protocol", "http/timed_protocol",
                 "model/*", "observe/log_sampling", "observe/metrics", "observe/timing", "observe/tracer",
                 "tracing/*", "activator/protocol",
             )

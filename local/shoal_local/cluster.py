@@ -24,7 +24,7 @@ from shoal_local.kubelet.records import Models, known_pods, read_json
 from shoal_local.kubelet.runs import MOUNTS_UNAVAILABLE, kill_session, mount_error
 from shoal_local.kubelet.shim import write_json
 from shoal_local.kubelet.volumes import remove_volumes
-from shoal_local.objects import Object, dig, is_ready
+from shoal_local.objects import Object, dig, has_ended, is_ready
 from shoal_local.processes import Process, is_alive, stop_all
 
 Result = TypeVar("Result")
@@ -252,7 +252,7 @@ def unready_pods(pods: list[Object]) -> list[str]:
     """Return namespace and name of each pod that is not ready and has not ended."""
     lines = []
     for pod in pods:
-        if is_ready(pod) or dig(pod, "status", "phase") in ("Succeeded", "Failed"):
+        if is_ready(pod) or has_ended(pod):
             continue
         component = (dig(pod, "metadata", "labels") or {}).get("app.kubernetes.io/component")
         # It waits for the operator, and so becomes ready after `up` has returned.

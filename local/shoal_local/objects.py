@@ -1,5 +1,6 @@
 """Access to the common fields of API objects, and the format of times."""
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -40,6 +41,12 @@ def make_condition(kind: str, status: str, reason: str | None, message: str | No
 def other_conditions(obj: Object, kind: str) -> list[Object]:
     """Return the status conditions of other types than ``kind``."""
     return [c for c in (obj.get("status") or {}).get("conditions") or [] if c["type"] != kind]
+
+
+def annotated(obj: Object, name: str, default: int) -> int:
+    """Return the number in an annotation, or the default if it is missing or invalid."""
+    text = (obj["metadata"].get("annotations") or {}).get(name, "")
+    return int(text) if re.fullmatch(r"-?[0-9]{1,10}", text) else default
 
 
 def is_deleting(obj: Object) -> bool:

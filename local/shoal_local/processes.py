@@ -5,7 +5,6 @@ Started once, identified by pid and start time, stopped without leftovers. Each 
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal_local.kubelet import shim
+from shoal_local.kubelet.records import read_json
 from shoal_schema.process.logs import configure
 
 Identity = dict[str, Any]
@@ -34,11 +34,8 @@ class Process:
     @property
     def pid(self) -> int | None:
         """Return the pid, or None if the process does not run."""
-        try:
-            known = json.loads(self._file.read_text())
-        except FileNotFoundError:
-            return None
-        return int(known["pid"]) if is_alive(known) else None
+        known = read_json(self._file)
+        return int(known["pid"]) if known and is_alive(known) else None
 
     def start(self, argv: list[str]) -> None:
         """Start the process in its own session, so that it outlives its parent."""
@@ -51,8 +48,8 @@ class Process:
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """Send SIGTERM, and SIGKILL after ``timeout_s``."""
-        if self.pid is not None:
-            stop_all([json.loads(self._file.read_text())], timeout_s)
+        if known := read_json(self._file):
+            stop_all([known], timeout_s)
         self._file.unlink(missing_ok=True)
 
     @property

@@ -84,7 +84,6 @@ class WorkQueue:
             self._failures.pop(key, None)
         if requeue_s is not None:
             self.mark_later(key, requeue_s)
-            self.mark_later(key, requeue_s)
 
     def _back_off(self, key: Key, error: str) -> float:
         count = self._failures.get(key, 0)

@@ -8,7 +8,6 @@ MOST = 400
 LONGER = {
     "proxy/shoal_proxy/batching/scheduler.py",
     "proxy/shoal_proxy/dispatch/dispatcher.py",
-    "proxy/shoal_proxy/http/inference.py",
     "proxy/shoal_proxy/http/protocol.py",
 }
 """Files over the limit: the set may only shrink."""

@@ -28,7 +28,7 @@ from shoal_local.apiserver.verbs.collecting import GarbageCollection
 from shoal_local.apiserver.verbs.dispatch import check_call, respond
 from shoal_local.apiserver.verbs.state import ClusterState
 from shoal_local.apiserver.verbs.subresources import SCALE, forward_address, log_url
-from shoal_local.apiserver.watching import Notifier, check_watch, watch_lines
+from shoal_local.apiserver.watching import Notifier, open_watch, watch_lines
 
 logger = logging.getLogger(__name__)
 PAUSE_S = 0.02
@@ -123,9 +123,8 @@ class ApiServer:
         as_table = table_wanted(accept)
         if call.verb == "watch":
             # Invalid options must be reported before the response starts.
-            check_watch(self.state, call)
-            now = partial(datetime.now, UTC)
-            lines = watch_lines(self.state, self.notifier, call, self.bookmark_interval_s, as_table=as_table, now=now)
+            watch = open_watch(self.state, call, as_table=as_table, now=partial(datetime.now, UTC))
+            lines = watch_lines(watch, self.notifier, self.bookmark_interval_s)
             return StreamingResponse(lines, media_type="application/json")
         response = respond(self.state, call)
         body = response.body

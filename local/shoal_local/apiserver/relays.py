@@ -40,15 +40,11 @@ async def log_response(url: str) -> Response:
         raise ApiError(response.status_code, reason, message)
 
     async def chunks() -> AsyncIterator[bytes]:
-        try:
-            async for chunk in response.aiter_raw():
-                yield chunk
-        except httpx.HTTPError:
-            # The kubelet or the container has ended, and so does the log.
-            return
-        finally:
-            await response.aclose()
-            await client.aclose()
+        async with contextlib.aclosing(client), contextlib.aclosing(response):
+            # At the end of the kubelet or the container, the log ends.
+            with contextlib.suppress(httpx.HTTPError):
+                async for chunk in response.aiter_raw():
+                    yield chunk
 
     return StreamingResponse(chunks(), media_type="text/plain")
 

@@ -63,7 +63,22 @@ class Watch:
     """The end of ages: in a table, each event has the age of its object at that time."""
     columns_sent: bool = False
 
-    def initial(self) -> list[Object]:
+    def begin(self) -> list[Object]:
+        """Return the initial events: the current objects, if the resourceVersion is missing or 0.
+
+        ``sendInitialEvents`` adds a bookmark after them. Raises TooOldError: the server has lost the revision.
+        """
+        if self.call.flag("sendInitialEvents"):
+            return [*self._initial(), self.bookmark(INITIAL_EVENTS_END)]
+        if self.revision == 0 and "sendInitialEvents" not in self.call.query:
+            return self._initial()
+        if self.revision > self.state.store.revision:
+            # Later revisions were lost in a restart without a snapshot: the client must list again.
+            raise TooOldError
+        self.revision = self.revision or self.state.store.revision
+        return []
+
+    def _initial(self) -> list[Object]:
         """Return the current objects as ADDED events."""
         objects = [obj for obj in self.state.store.objects_of(self.resource.key) if self.wanted(obj)]
         self.revision = self.state.store.revision
@@ -106,53 +121,25 @@ class Watch:
         return {"type": str(verb), "object": sent}
 
 
-def check_watch(state: ClusterState, call: Call) -> None:
-    """Check the options of a watch. Raises ApiError: 400 or 422, an option is invalid."""
-    selection(call, state.resource(call.target))
+def open_watch(state: ClusterState, call: Call, *, as_table: bool, now: Callable[[], datetime]) -> Watch:
+    """Return a watch. Raises ApiError: 400 or 422, an option is invalid."""
+    resource = state.resource(call.target)
+    watch = Watch(state, call, resource, as_table, selection(call, resource), revision_in(call), now)
     call.number("timeoutSeconds")
-    revision_in(call)
     if "sendInitialEvents" in call.query and call.query.get("resourceVersionMatch") != "NotOlderThan":
         why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
         raise invalid("ListOptions", "meta.k8s.io", "", [forbidden_value("resourceVersionMatch", why)])
+    return watch
 
 
-def open_watch(
-    state: ClusterState, call: Call, *, as_table: bool, now: Callable[[], datetime]
-) -> tuple[Watch, list[Object]]:
-    """Return a watch and its initial events.
-
-    The initial events are the current objects if the resourceVersion is missing or 0. ``sendInitialEvents`` adds a
-    bookmark after them.
-    """
-    resource = state.resource(call.target)
-    watch = Watch(state, call, resource, as_table, selection(call, resource), revision_in(call), now)
-    if call.flag("sendInitialEvents"):
-        return watch, [*watch.initial(), watch.bookmark(INITIAL_EVENTS_END)]
-    if watch.revision == 0 and "sendInitialEvents" not in call.query:
-        return watch, watch.initial()
-    if watch.revision > state.store.revision:
-        # The server lost later revisions in a restart without a snapshot: the client must list again.
-        raise TooOldError
-    watch.revision = watch.revision or state.store.revision
-    return watch, []
-
-
-async def watch_lines(
-    state: ClusterState,
-    notifier: Notifier,
-    call: Call,
-    bookmark_interval_s: float,
-    *,
-    as_table: bool,
-    now: Callable[[], datetime],
-) -> AsyncIterator[bytes]:
+async def watch_lines(watch: Watch, notifier: Notifier, bookmark_interval_s: float) -> AsyncIterator[bytes]:
     """Yield events as JSON lines until ``timeoutSeconds`` have passed or the server stops."""
+    call, store = watch.call, watch.state.store
     clock = asyncio.get_running_loop().time
     end = clock() + (call.number("timeoutSeconds") or 3600)
     next_bookmark = clock() + bookmark_interval_s
     try:
-        watch, events = open_watch(state, call, as_table=as_table, now=now)
-        yield _lines(events)
+        yield _lines(watch.begin())
         while clock() < end and not notifier.closed:
             if events := watch.new_events():
                 yield _lines(events)
@@ -163,7 +150,7 @@ async def watch_lines(
                 until = min(end, next_bookmark) if call.flag("allowWatchBookmarks") else end
                 await notifier.wait(max(until - clock(), 0.001))
     except TooOldError:
-        message = f"too old resource version: {call.query.get('resourceVersion', 0)} ({state.store.revision})"
+        message = f"too old resource version: {call.query.get('resourceVersion', 0)} ({store.revision})"
         yield _lines([{"type": "ERROR", "object": ApiError(410, "Expired", message).as_status()}])
 
 

@@ -12,7 +12,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from shoal_local.controllers.changes import Changes, Create, Delete, Patch, PostEvent, seconds_since, status_differs
-from shoal_local.objects import Object, condition, is_deleting, make_condition, reference_to, share_of, timestamp
+from shoal_local.objects import (
+    Object,
+    annotated,
+    condition,
+    is_deleting,
+    make_condition,
+    reference_to,
+    share_of,
+    timestamp,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +237,7 @@ def _without_hash(template: Object) -> Object:
 
 def revision_of(obj: Object) -> int:
     """Return the revision number of a Deployment or ReplicaSet, or 0 without a valid one."""
-    text = (obj["metadata"].get("annotations") or {}).get(REVISION, "0")
-    return int(text) if text.isdigit() else 0
+    return annotated(obj, REVISION, 0)
 
 
 def make_replica_set(deployment: Object, revision: int, replicas: int) -> Object:

@@ -89,9 +89,6 @@ def _target(port: Object, pod: Object) -> int | None:
     target = port.get("targetPort", port["port"])
     if isinstance(target, int):
         return target
-    spec = pod["spec"]
-    for container in [*spec["containers"], *(spec.get("initContainers") or [])]:
-        for offered in container.get("ports") or []:
-            if offered.get("name") == target:
-                return int(offered["containerPort"])
-    return None
+    containers = [*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or [])]
+    offered = (each for container in containers for each in container.get("ports") or [])
+    return next((int(each["containerPort"]) for each in offered if each.get("name") == target), None)

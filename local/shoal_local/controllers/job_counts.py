@@ -5,12 +5,11 @@ finalizer is removed, the status counts the pod. Source: kubernetes/kubernetes p
 (trackJobStatusAndRemoveFinalizers).
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from shoal_local.objects import Object, condition, has_ended, is_deleting
+from shoal_local.objects import Object, annotated, condition, has_ended, is_deleting
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 
@@ -30,13 +29,7 @@ def format_indexes(indexes: Iterable[int]) -> str:
 
 def index_of(pod: Object) -> int:
     """Return the completion index of a pod, or -1 if it has no valid one."""
-    return annotated(pod, INDEX, -1)
-
-
-def annotated(pod: Object, name: str, default: int) -> int:
-    """Return the number in an annotation, or the default if it is missing or invalid."""
-    text = (pod["metadata"].get("annotations") or {}).get(name, "")
-    return int(text) if re.fullmatch(r"[0-9]{1,10}", text) else default
+    return max(-1, annotated(pod, INDEX, -1))
 
 
 TRACKING = "batch.kubernetes.io/job-tracking"

@@ -12,7 +12,6 @@ from shoal_local.controllers.job_counts import (
     INDEX,
     TRACKING,
     Counts,
-    annotated,
     count_pods,
     fits,
     format_indexes,
@@ -22,7 +21,16 @@ from shoal_local.controllers.job_counts import (
     is_indexed,
 )
 from shoal_local.controllers.replica_sets import MAX_CREATED_AT_ONCE, make_pod, rank
-from shoal_local.objects import Object, condition, has_ended, is_deleting, is_ready, make_condition, timestamp
+from shoal_local.objects import (
+    Object,
+    annotated,
+    condition,
+    has_ended,
+    is_deleting,
+    is_ready,
+    make_condition,
+    timestamp,
+)
 
 RETRY_S, MAX_RETRY_S = 10.0, 600.0
 MAX_PREFIX = 58

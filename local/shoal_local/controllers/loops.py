@@ -112,19 +112,6 @@ class Executor:
             informer.record(made)
 
 
-class Sources:
-    """The informers of all kinds that controllers read; the caller runs them."""
-
-    def __init__(self, client: ApiClient) -> None:
-        kinds = ("Deployment", "ReplicaSet", "Job", "Pod", "Service", "EndpointSlice", "Node")
-        self.all = [Informer(client, kind) for kind in kinds]
-        self.deployments, self.replica_sets, self.jobs, self.pods, self.services, self.slices, self.nodes = self.all
-
-    async def synced(self) -> None:
-        """Wait until each informer has its first list."""
-        await asyncio.gather(*(informer.synced.wait() for informer in self.all))
-
-
 Plan = Callable[[Object, list[Object], datetime], Changes]
 
 
@@ -191,15 +178,17 @@ def _job_of(pod: Object) -> tuple[str, str]:
 class EndpointSliceLoop:
     """The control loop of the EndpointSlices of services."""
 
-    def __init__(self, sources: Sources, executor: Executor) -> None:
-        self._sources = sources
+    def __init__(self, services: Informer, slices: Informer, pods: Informer, executor: Executor) -> None:
+        self._services = services
+        self._slices = slices
+        self._pods = pods
         self._executor = executor
         # Labels by pod uid: services that selected a pod before its labels changed must drop it.
         self._last_labels: dict[str, Object] = {}
         self.queue = WorkQueue("endpointslices", self._reconcile)
-        sources.services.listen(lambda obj: self.queue.mark(key_of(obj)))
-        sources.slices.listen(self._on_slice)
-        sources.pods.listen(self._on_pod)
+        services.listen(lambda obj: self.queue.mark(key_of(obj)))
+        slices.listen(self._on_slice)
+        pods.listen(self._on_pod)
 
     def _on_slice(self, endpoint_slice: Object) -> None:
         if name := _service_of(endpoint_slice):
@@ -208,19 +197,19 @@ class EndpointSliceLoop:
     def _on_pod(self, pod: Object) -> None:
         before = self._last_labels.get(pod["metadata"]["uid"], pod)
         self._last_labels[pod["metadata"]["uid"]] = {"metadata": pod["metadata"]}
-        if self._sources.pods.objects.get(key_of(pod)) is None:
+        if self._pods.objects.get(key_of(pod)) is None:
             del self._last_labels[pod["metadata"]["uid"]]
-        for service in self._sources.services.within(pod["metadata"]["namespace"]):
+        for service in self._services.within(pod["metadata"]["namespace"]):
             if selects(service, pod) or selects(service, before):
                 self.queue.mark(key_of(service))
 
     async def _reconcile(self, key: Key) -> float | None:
-        service = self._sources.services.objects.get(key)
+        service = self._services.objects.get(key)
         if service is None:
             # The garbage collector deletes its slices.
             return None
-        pods = [p for p in self._sources.pods.within(key[0]) if selects(service, p)]
-        labelled = [s for s in self._sources.slices.within(key[0]) if _service_of(s) == key[1]]
+        pods = [p for p in self._pods.within(key[0]) if selects(service, p)]
+        labelled = [s for s in self._slices.within(key[0]) if _service_of(s) == key[1]]
         changes = plan_slices(service, pods, labelled)
         await self._executor.execute(changes)
         return changes.requeue_s
@@ -233,31 +222,32 @@ def _service_of(endpoint_slice: Object) -> str:
 class SchedulerLoop:
     """The scheduler's loop; one worker, as two could assign a resource twice."""
 
-    def __init__(self, sources: Sources, client: ApiClient, recorder: EventRecorder) -> None:
-        self._sources = sources
+    def __init__(self, pods: Informer, nodes: Informer, client: ApiClient, recorder: EventRecorder) -> None:
+        self._pods = pods
+        self._nodes = nodes
         self._client = client
         self._recorder = recorder
         self.queue = WorkQueue("scheduler", self._reconcile, workers=1)
-        sources.pods.listen(self._on_pod)
-        sources.nodes.listen(lambda node: self._mark_pending())
+        pods.listen(self._on_pod)
+        nodes.listen(lambda node: self._mark_pending())
 
     def _on_pod(self, pod: Object) -> None:
         if _is_pending(pod):
             self.queue.mark(key_of(pod))
-        elif has_ended(pod) or self._sources.pods.objects.get(key_of(pod)) is None:
+        elif has_ended(pod) or self._pods.objects.get(key_of(pod)) is None:
             self._mark_pending()
 
     def _mark_pending(self) -> None:
-        for key, pod in self._sources.pods.objects.items():
+        for key, pod in self._pods.objects.items():
             if _is_pending(pod):
                 self.queue.mark(key)
 
     async def _reconcile(self, key: Key) -> float | None:
-        pod = self._sources.pods.objects.get(key)
+        pod = self._pods.objects.get(key)
         if pod is None or not _is_pending(pod):
             return None
-        nodes = list(self._sources.nodes.objects.values())
-        node, message = place(pod, nodes, self._sources.pods.objects.values())
+        nodes = list(self._nodes.objects.values())
+        node, message = place(pod, nodes, self._pods.objects.values())
         if not node:
             await self._report_unschedulable(pod, message)
             return None
@@ -268,7 +258,7 @@ class SchedulerLoop:
         bound = await self._client.find("Pod", meta["namespace"], meta["name"])
         if bound is not None:
             # The next reconciliation must see that the node's resources are taken.
-            self._sources.pods.record(bound)
+            self._pods.record(bound)
         message = f"Successfully assigned {meta['namespace']}/{meta['name']} to {node}"
         self._recorder.post(pod, "Normal", "Scheduled", message)
         return None
@@ -280,7 +270,7 @@ class SchedulerLoop:
         since = known["lastTransitionTime"] if known else timestamp(datetime.now(UTC))
         unschedulable = make_condition("PodScheduled", "False", "Unschedulable", message, since)
         patch = {"status": {"conditions": [*other_conditions(pod, "PodScheduled"), unschedulable]}}
-        self._sources.pods.record(await self._client.patch(pod, patch, subresource="status"))
+        self._pods.record(await self._client.patch(pod, patch, subresource="status"))
         self._recorder.post(pod, "Warning", "FailedScheduling", message)
 
 
@@ -294,22 +284,24 @@ async def work(kubeconfig: Path) -> None:
     """Run all controllers until cancelled."""
     connection = read_kubeconfig(kubeconfig)
     async with ApiClient(connection, "shoal-controllers") as client, asyncio.TaskGroup() as group:
-        sources = Sources(client)
+        kinds = ("Deployment", "ReplicaSet", "Job", "Pod", "Service", "EndpointSlice", "Node")
+        informers = [Informer(client, kind) for kind in kinds]
+        deployments, replica_sets, jobs, pods, services, slices, nodes = informers
         recorder = EventRecorder(client, "shoal-controllers")
         # Loops share the informers: a write of one is visible to all at once.
-        executor = Executor(client, recorder, sources.all)
+        executor = Executor(client, recorder, informers)
         loops = (
-            OwnerLoop(sources.deployments, sources.replica_sets, executor, plan_deployment),
-            OwnerLoop(sources.replica_sets, sources.pods, executor, plan_replica_set),
-            JobLoop(sources.jobs, sources.pods, executor, plan_job),
-            EndpointSliceLoop(sources, executor),
-            SchedulerLoop(sources, client, recorder),
+            OwnerLoop(deployments, replica_sets, executor, plan_deployment),
+            OwnerLoop(replica_sets, pods, executor, plan_replica_set),
+            JobLoop(jobs, pods, executor, plan_job),
+            EndpointSliceLoop(services, slices, pods, executor),
+            SchedulerLoop(pods, nodes, client, recorder),
         )
-        for informer in sources.all:
+        for informer in informers:
             group.create_task(informer.run())
         group.create_task(recorder.run())
         # A controller with an empty cache would create everything a second time.
-        await sources.synced()
+        await asyncio.gather(*(informer.synced.wait() for informer in informers))
         for loop in loops:
             group.create_task(loop.queue.run())
 

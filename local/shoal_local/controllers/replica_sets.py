@@ -1,6 +1,5 @@
 """Reconciliation of a ReplicaSet: its number of pods, and its status."""
 
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from shoal_local.controllers.changes import Changes, Create, Delete, Patch, PostEvent, available_in_s, status_differs
 from shoal_local.objects import (
     Object,
+    annotated,
     condition,
     has_ended,
     is_deleting,
@@ -83,7 +83,6 @@ def make_pod(replica_set: Object) -> Object:
 def rank(pod: Object, now: datetime) -> tuple[Any, ...]:
     """Return the sort key of pods for deletion: the pod with the least progress first."""
     meta, status = pod["metadata"], pod.get("status") or {}
-    cost = (meta.get("annotations") or {}).get(COST, "0")
     # The longer a pod has been ready, the smaller this number.
     ready_s = available_in_s(pod, 1e12, now) or 0.0
     counts = [c.get("restartCount", 0) for c in status.get("containerStatuses") or []]
@@ -92,7 +91,7 @@ def rank(pod: Object, now: datetime) -> tuple[Any, ...]:
         bool(pod["spec"].get("nodeName")),
         _PHASES.get(status.get("phase", "Pending"), 0),
         is_ready(pod),
-        int(cost) if re.fullmatch(r"-?[0-9]{1,10}", cost) else 0,
+        annotated(pod, COST, 0),
         # Ready for the shortest time, most restarts, youngest.
         -ready_s,
         -max(counts, default=0),

@@ -4,8 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from shoal_local.apiserver.schemas.decoding import parse_quantity
 from shoal_local.objects import Object, condition, has_ended
+from shoal_schema.fields.quantities import exact_quantity
 
 Amounts = Counter[str]
 """Decimal quantities by resource; a Counter adds, subtracts and takes the larger of them by name."""
@@ -16,7 +16,7 @@ _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedu
 
 def amounts(resources: Mapping[str, Any]) -> Amounts:
     """Return quantities as decimal numbers."""
-    numbers: Any = {name: parse_quantity(str(value)) for name, value in resources.items()}
+    numbers: Any = {name: exact_quantity(str(value)) for name, value in resources.items()}
     return Counter(numbers)
 
 
@@ -67,16 +67,14 @@ def unfit_reasons(pod: Object, requests: Amounts, node: Object, free: Amounts) -
 
 
 def _tolerates(tolerations: list[Object], taint: Object) -> bool:
-    for toleration in tolerations:
-        # An empty effect or key of a toleration matches every taint's.
-        if toleration.get("effect") not in (None, "", taint["effect"]):
-            continue
-        if toleration.get("operator", "Equal") == "Exists":
-            if toleration.get("key") in (None, "", taint["key"]):
-                return True
-        elif toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", ""):
-            return True
-    return False
+    # An empty effect or key of a toleration matches every taint's.
+    own = [each for each in tolerations if each.get("effect") in (None, "", taint["effect"])]
+    return any(
+        each.get("key") in (None, "", taint["key"])
+        if each.get("operator", "Equal") == "Exists"
+        else each.get("key") == taint["key"] and each.get("value", "") == taint.get("value", "")
+        for each in own
+    )
 
 
 def place(pod: Object, nodes: Sequence[Object], pods: Iterable[Object]) -> tuple[str, str]:

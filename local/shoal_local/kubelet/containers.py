@@ -97,6 +97,11 @@ def members_of(spec: Object) -> list[Member]:
 Containers = Mapping[str, ObservedContainer]
 
 
+def seen_of(containers: Containers, member: Member) -> ObservedContainer:
+    """Return the state of a container, also before its first run."""
+    return containers.get(member.name, ObservedContainer())
+
+
 MIN_SIDECAR_GRACE_S = 2.0
 """Grace period of a sidecar when the other containers have used up the pod's."""
 
@@ -137,7 +142,7 @@ def next_actions(spec: Object, containers: Containers, now: float, end: PodTermi
     steps = PodActions()
     if end is not None or has_finished(spec, containers):
         # Main and init containers stop together; then the sidecars one by one, last first.
-        running = [m for m in members if containers.get(m.name, ObservedContainer()).running]
+        running = [m for m in members if seen_of(containers, m).running]
         steps.over = not running
         end = end or PodTermination(now, _grace_s(spec))
         first = [m for m in running if m.role is not Role.SIDECAR]
@@ -150,13 +155,13 @@ def next_actions(spec: Object, containers: Containers, now: float, end: PodTermi
         return steps
     for member in members:
         # A failed liveness or startup probe.
-        seen = containers.get(member.name, ObservedContainer())
+        seen = seen_of(containers, member)
         if seen.running and not seen.healthy and not seen.stopping:
             steps.stop.append(StopAction(member.name, _grace_s(spec, member), "unhealthy"))
     if _run_initial(steps, spec, members, containers, now):
         for member in members:
             if member.role is Role.MAIN:
-                _keep_running(steps, spec, member, containers.get(member.name, ObservedContainer()), now)
+                _keep_running(steps, spec, member, seen_of(containers, member), now)
     return steps
 
 
@@ -166,7 +171,7 @@ def has_finished(spec: Object, containers: Containers) -> bool:
     Its main containers have ended and are not restarted, or an init container failed for good.
     """
     policy = spec.get("restartPolicy", "Always")
-    ends = [(m.role, containers.get(m.name, ObservedContainer()).exit) for m in members_of(spec)]
+    ends = [(m.role, seen_of(containers, m).exit) for m in members_of(spec)]
     # Init containers that failed are not retried, so the pod can never complete.
     if policy == "Never" and any(role is Role.INIT and end and end.code for role, end in ends):
         return True
@@ -200,9 +205,9 @@ def _run_initial(steps: PodActions, spec: Object, members: list[Member], contain
 
     Once a main container has run, init containers do not run again.
     """
-    begun = any(m.role is Role.MAIN and containers.get(m.name, ObservedContainer()).attempt >= 0 for m in members)
+    begun = any(m.role is Role.MAIN and seen_of(containers, m).attempt >= 0 for m in members)
     for member in members:
-        seen = containers.get(member.name, ObservedContainer())
+        seen = seen_of(containers, member)
         if member.role is Role.SIDECAR:
             _keep_running(steps, spec, member, seen, now)
             if not begun and not (seen.running and seen.started):

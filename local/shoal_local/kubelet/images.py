@@ -33,10 +33,11 @@ class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 Table = Mapping[str, Image]
 
 
-def default_table(python: str) -> dict[str, Image]:
-    """Return the default table: Shoal's images and ``python`` itself."""
-    modules = ("shoal_proxy", "shoal_runtime", "shoal_operator")
-    entries = {n.replace("_", "/"): Image([python, "-m", n], env={"PYTHONUNBUFFERED": "1"}) for n in modules}
+def default_table(python: str, runtime_files: dict[str, str] | None = None) -> dict[str, Image]:
+    """Return the default table: Shoal's images, the runtime's with files, and ``python`` itself."""
+    files = {"shoal_proxy": None, "shoal_runtime": runtime_files, "shoal_operator": None}
+    env = {"PYTHONUNBUFFERED": "1"}
+    entries = {n.replace("_", "/"): Image([python, "-m", n], env=env, files=held) for n, held in files.items()}
     return {**entries, "python": Image(args=[python])}
 
 
@@ -52,11 +53,6 @@ def parse_table(document: Mapping[str, Any]) -> dict[str, Image]:
         except msgspec.ValidationError as error:
             raise BadTableError(f"image {name!r}: {error}") from None
     return table
-
-
-def with_files(table: Table, name: str, files: Mapping[str, str]) -> dict[str, Image]:
-    """Return the table with files added to the image ``name``."""
-    return {**table, name: msgspec.structs.replace(table[name], files={**(table[name].files or {}), **files})}
 
 
 def find_image(name: str, table: Table, where: str) -> Image:
@@ -75,10 +71,9 @@ def find_image(name: str, table: Table, where: str) -> Image:
     for candidate in (name, repository, "/".join(parts[-2:]), parts[-1]):
         if candidate in table:
             return table[candidate]
-    last = repository.rpartition("/")[2]
     raise UnknownImageError(
         f'image "{name}" is not known on this machine: containers run as processes here, so an '
-        f"image needs a command. Add '{last}: {{command: [\"/path/to/program\"]}}' to {where}"
+        f"image needs a command. Add '{parts[-1]}: {{command: [\"/path/to/program\"]}}' to {where}"
     )
 
 

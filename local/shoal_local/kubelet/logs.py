@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import sys
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -81,15 +82,13 @@ def make_app(runs: Kubelet) -> Starlette:
 
 async def stream(directory: Path, wanted: LogQuery) -> AsyncIterator[bytes]:
     """Yield a log up to the byte limit; ``follow`` waits until the run ends."""
-    left = wanted.limit_bytes
+    left = sys.maxsize if wanted.limit_bytes is None else wanted.limit_bytes
     async for block in _blocks(directory, wanted):
-        piece = block if left is None else block[:left]
-        if piece:
+        if piece := block[:left]:
             yield piece
-        if left is not None:
-            left -= len(piece)
-            if left == 0:
-                return
+        left -= len(piece)
+        if left == 0:
+            return
 
 
 async def _blocks(directory: Path, wanted: LogQuery) -> AsyncIterator[bytes]:

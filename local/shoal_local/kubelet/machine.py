@@ -13,7 +13,7 @@ import yaml
 
 from shoal_local.api_client import ApiClient
 from shoal_local.events import EventRecorder
-from shoal_local.kubelet.images import BadTableError, Image, Table, default_table, parse_table, with_files
+from shoal_local.kubelet.images import BadTableError, Image, Table, default_table, parse_table
 from shoal_local.kubelet.probing import ProbeClient
 from shoal_local.kubelet.records import Models
 from shoal_local.kubelet.variables import REFERENCES, Objects, name_in
@@ -62,7 +62,6 @@ NO_PROXY
 """
 """Variables of this machine that containers inherit."""
 MODELS = "/models"
-RUNTIME_IMAGE = "shoal/runtime"
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 """This machine's, as Kubernetes and OCI images name it."""
 
@@ -77,9 +76,8 @@ class Images:
     def table(self) -> Table:
         """Return the table. Raises BadTableError: the user's file is invalid; the message names the line."""
         models = {f"{MODELS}/{name}": directory for name, directory in self._models.directories().items()}
-        ours = with_files(default_table(sys.executable), RUNTIME_IMAGE, models)
         # The user's entries override Shoal's.
-        return {**ours, **_read_table(self.file)}
+        return {**default_table(sys.executable, models), **_read_table(self.file)}
 
 
 def _read_table(file: Path) -> dict[str, Image]:

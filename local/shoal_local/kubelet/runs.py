@@ -100,22 +100,15 @@ class Run:
             message=found.get("message", ""),
         )
 
-    def terminate(self) -> None:
-        """Send SIGTERM to the container's process."""
-        self._send(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Kill the container's process and its descendants."""
-        self._send(signal.SIGUSR1)
-
     async def stop_gracefully(self, grace_s: float) -> None:
         """Send SIGTERM, and kill after the grace period."""
-        self.terminate()
+        self._send(signal.SIGTERM)
         try:
             async with asyncio.timeout(grace_s):
                 await self.ended.wait()
         except TimeoutError:
-            self.kill()
+            # The shim kills the container's process and its descendants.
+            self._send(signal.SIGUSR1)
 
     def _send(self, number: int) -> None:
         if self._shim is not None and not self.ended.is_set() and is_alive(self._shim):

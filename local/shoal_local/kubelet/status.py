@@ -14,6 +14,7 @@ from shoal_local.kubelet.containers import (
     policy_of,
     restart_delay_s,
     restarts,
+    seen_of,
     start_at,
 )
 from shoal_local.objects import Object, condition, make_condition, timestamp
@@ -48,13 +49,9 @@ def container_id(pod: Object, name: str, attempt: int) -> str:
 
 def known_status(pod: Object, name: str, attempt: int) -> Object:
     """Return the status entry of a container's run, or {} if it has none."""
-    status = pod.get("status") or {}
-    wanted = container_id(pod, name, attempt)
-    for part in ("initContainerStatuses", "containerStatuses"):
-        for entry in status.get(part) or []:
-            if entry.get("containerID") == wanted:
-                return dict(entry)
-    return {}
+    status, wanted = pod.get("status") or {}, container_id(pod, name, attempt)
+    entries = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    return next((dict(entry) for entry in entries if entry.get("containerID") == wanted), {})
 
 
 def container_status(member: Member, seen: ObservedContainer, place: StatusContext) -> Object:
@@ -118,17 +115,17 @@ def pod_status(place: StatusContext, containers: Containers, *, pod_ip: str, hos
     members = members_of(spec)
     initialized = True
     for member in members:
-        seen = _seen(containers, member)
+        seen = seen_of(containers, member)
         if member.role is Role.INIT:
             initialized &= seen.exit is not None and seen.exit.code == 0
         elif member.role is Role.SIDECAR:
             initialized &= seen.running and seen.started
     # Once a main container has run, the pod counts as initialized, also while a sidecar restarts.
-    initialized |= any(m.role is Role.MAIN and _seen(containers, m).attempt >= 0 for m in members)
+    initialized |= any(m.role is Role.MAIN and seen_of(containers, m).attempt >= 0 for m in members)
     place = StatusContext(pod, now, ending or has_finished(spec, containers))
-    entries = [(m, container_status(m, _seen(containers, m), place)) for m in members]
-    main = [_seen(containers, m) for m in members if m.role is Role.MAIN]
-    if place.ending and not any(_seen(containers, m).running for m in members):
+    entries = [(m, container_status(m, seen_of(containers, m), place)) for m in members]
+    main = [seen_of(containers, m) for m in members if m.role is Role.MAIN]
+    if place.ending and not any(seen_of(containers, m).running for m in members):
         phase = "Failed" if any(one.exit.code if one.exit else 1 for one in main) else "Succeeded"
     else:
         phase = "Running" if initialized and all(one.attempt >= 0 for one in main) else "Pending"
@@ -145,10 +142,6 @@ def pod_status(place: StatusContext, containers: Containers, *, pod_ip: str, hos
     if first := [entry for m, entry in entries if m.role is not Role.MAIN]:
         status["initContainerStatuses"] = first
     return status
-
-
-def _seen(containers: Containers, member: Member) -> ObservedContainer:
-    return containers.get(member.name, ObservedContainer())
 
 
 def _conditions(

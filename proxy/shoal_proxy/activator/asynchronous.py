@@ -47,9 +47,3 @@ def stored_response(status: int, headers: Headers, body: bytes) -> HttpResponse:
     dropped = (b"content-type", b"content-length", b"connection")
     lines = b"".join(b"%b: %b\r\n" % (name, value) for name, value in headers if name not in dropped)
     return HttpResponse(status, (body,), values.get(b"content-type", b"application/json"), lines)
-
-
-def lines_of(response: HttpResponse) -> list[tuple[bytes, bytes]]:
-    """Return the header lines of a response, by name."""
-    named = (line.partition(b": ") for line in response.lines.split(b"\r\n") if line)
-    return [(name, value) for name, _, value in named]

@@ -7,7 +7,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from shoal_proxy.activator.asynchronous import lines_of
 from shoal_proxy.activator.forwarding import ForwardedRequest, Forwarder, PodTimeoutError
 from shoal_proxy.activator.headers import (
     HEALTHY,
@@ -281,12 +280,12 @@ async def reject(send: Send, path: str, error: ProxyError, receive: Receive | No
     """Send an error; read the rest of the body from ``receive`` first, if given."""
     response = error_response(path, error)
     body = b"".join(response.body)
-    await _respond(send, response.status, body, response.content_type, lines_of(response), linger=receive)
+    await _respond(send, response.status, body, response.content_type, response.headers(), linger=receive)
 
 
 async def replay(send: Send, response: HttpResponse) -> None:
     """Send a response that was kept."""
-    await _respond(send, response.status, b"".join(response.body), response.content_type, lines_of(response))
+    await _respond(send, response.status, b"".join(response.body), response.content_type, response.headers())
 
 
 async def _respond(

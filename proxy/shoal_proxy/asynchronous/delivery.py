@@ -152,7 +152,7 @@ class WebhookDelivery:
             (b"content-type", response.content_type),
             (b"content-length", b"%d" % response.size_bytes),
             (b"connection", b"close"),
-            *described_by(response.lines),
+            *described_by(response.headers()),
         ]
         delivery = Delivery(job_id, callback, response.status, headers, response.body, response.size_bytes)
         dropped = self.queue.make_room(delivery)

@@ -116,6 +116,11 @@ class HttpResponse:
         self.content_type = content_type
         self.lines = lines
 
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Return name, in lower case, and value of each additional header line."""
+        named = [line.partition(b":") for line in self.lines.split(b"\r\n") if line]
+        return [(name.lower(), value.strip()) for name, _, value in named]
+
 
 class Codec(Protocol):
     """The decoder and encoder of one client protocol."""

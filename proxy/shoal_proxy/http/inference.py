@@ -9,15 +9,7 @@ from shoal_proxy.access.control import AccessControl, AuthenticatedClient
 from shoal_proxy.asynchronous.execution import AsyncRequests
 from shoal_proxy.asynchronous.jobs import Job, JobRequest
 from shoal_proxy.balance.orca import load_line
-from shoal_proxy.batching.batch import check_lengths, shape_key
-from shoal_proxy.batching.pending import (
-    NEVER_S,
-    PLAIN_KEY,
-    BatchKey,
-    Outcome,
-    PendingRequest,
-    RequestResult,
-)
+from shoal_proxy.batching.pending import NEVER_S, Outcome, PendingRequest, RequestResult
 from shoal_proxy.bodies.body import LARGE_BYTES
 from shoal_proxy.bodies.body_memory import BodyMemory, BodyTransfer
 from shoal_proxy.bodies.compression import Compression
@@ -39,22 +31,18 @@ from shoal_proxy.errors import (
 from shoal_proxy.http.cors import Cors
 from shoal_proxy.http.header_cache import HeaderCache, InferRoute, QueueParameters, RequestHead
 from shoal_proxy.http.job_acceptance import JobAcceptance
-from shoal_proxy.http.parameters import ParameterReader, limited_timeout_s
+from shoal_proxy.http.parameters import ParameterReader
+from shoal_proxy.http.pending_requests import PendingRequests
 from shoal_proxy.lifecycle.drain import KEEPS_CONNECTIONS
 from shoal_proxy.model.signature import ModelSignature
-from shoal_proxy.model.sizes import byte_size_of
 from shoal_proxy.observe.access_log import AccessLog
 from shoal_proxy.observe.log_sampling import LogSampler
 from shoal_proxy.observe.metrics import Metrics
 from shoal_proxy.observe.timing import server_timing
-from shoal_proxy.observe.tracer import GONE, Tracer
+from shoal_proxy.observe.tracer import GONE, Tracer, attach
 from shoal_proxy.settings import Settings
 from shoal_proxy.tracing.span import Span
-from shoal_schema.interfaces.headers import (
-    INSTANCE,
-    REVISION,
-    TRACEPARENT,
-)
+from shoal_schema.interfaces.headers import INSTANCE, REVISION
 from shoal_schema.interfaces.metrics import RejectionReason
 from shoal_schema.interfaces.protocols import HTTP, RESULT, SHADOW_LABEL
 
@@ -86,8 +74,6 @@ class Inference:
     ) -> None:
         self.access_control = access_control
         """Authenticates clients; None: all are allowed."""
-        # Copied once, as every request reads them.
-        self._padding_factor = settings.process.padding_factor
         self._parameters = ParameterReader(settings.forwarded_headers, settings.fair_share_header)
         self._dispatcher = dispatcher
         self._metrics = metrics
@@ -103,10 +89,12 @@ class Inference:
         self.access_log = AccessLog(percent) if percent else None
         """Logs sampled requests; None if there is no access log."""
         self._instance_line = b"%b: %b\r\n" % (INSTANCE.encode(), dispatcher.instance)
-        self._bodies = BodyMemory(settings.queue.max_bytes)
+        self.bodies = BodyMemory(settings.queue.max_bytes)
+        """Memory of bodies that are not in the queue yet; `reserve_body` adds to it."""
         self._undecoded = LogSampler()
-        self._queue_timeout_s = settings.queue.timeout_milliseconds / 1000
-        self._longest_s = settings.longest_s
+        self._pending_requests = PendingRequests(
+            settings.queue.timeout_milliseconds / 1000, settings.longest_s, settings.process.padding_factor
+        )
         self.routes = infer_routes(settings)
         self.async_routes = {
             path: InferRoute(route.label, route.codec, route.supports_async, is_async=True)
@@ -168,11 +156,11 @@ class Inference:
         try:
             signature = self._dispatcher.job_signature()
             decoded = self._decode(route, InferCall(head.headers, request.body), signature)
-            pending = self._pending(decoded, self._parameters.read(head), signature)
+            pending = self._pending_requests.make(decoded, self._parameters.read(head), signature, time.monotonic())
             pending.deadline_s, pending.soft_deadline_s = job.deadline_s, NEVER_S
             pending.client = job.client
             if span is not None:
-                _note_span(span, pending)
+                attach(span, pending)
         except Exception as error:
             respond(self._reject_undecoded(route, error))
             return None
@@ -224,13 +212,13 @@ class Inference:
             if parameters.load_format:
                 respond = self._reporting_load(respond, parameters)
             decoded = self._decode(route, InferCall(head.headers, body), signature)
-            pending = self._pending(decoded, parameters, signature)
+            pending = self._pending_requests.make(decoded, parameters, signature, time.monotonic())
             if self.access_control is not None and head.client is not None:
                 pending.client = head.client
                 # Raises `LimitReached` for a client over its limits.
                 self.access_control.charge(head.client, pending.rows, pending.arrived_s, forwarded=pending.forwarded)
             if span is not None:
-                _note_span(span, pending)
+                attach(span, pending)
             if parameters.is_async:
                 assert self._acceptance is not None
                 self._acceptance.accept(head, body, pending, respond)
@@ -356,7 +344,7 @@ class Inference:
             Overloaded: bodies and queue exceed the limit, and this body is the one to reject.
         """
         waiting_bytes = self._dispatcher.scheduler.queue.size_bytes
-        if not self._bodies.reserve(body, size_bytes, waiting_bytes, time.monotonic()):
+        if not self.bodies.reserve(body, size_bytes, waiting_bytes, time.monotonic()):
             held = self.reading_bytes + waiting_bytes
             self._dispatcher.scheduler.traffic.count_unread_rejection(RejectionReason.QUEUE_BYTES)
             raise Overloaded(
@@ -365,65 +353,10 @@ class Inference:
                 retry_after_s=1,
             )
 
-    def shrink_body(self, body: BodyTransfer, size_bytes: int) -> None:
-        """Release a part of the bytes that `reserve_body` has reserved."""
-        self._bodies.shrink(body, size_bytes)
-
-    def release_body(self, body: BodyTransfer) -> None:
-        """Release all bytes that `reserve_body` has reserved."""
-        self._bodies.release(body)
-
     @property
     def reading_bytes(self) -> int:
         """Return the received bytes of all bodies that are not in the queue yet."""
-        return self._bodies.size_bytes
-
-    def _pending(
-        self, decoded: DecodedRequest, parameters: QueueParameters, signature: ModelSignature
-    ) -> PendingRequest:
-        if signature.pads:
-            # The rows of a rectangular tensor all have its length.
-            for name, array in decoded.inputs.items():
-                axis = signature.inputs[name].pad_axis
-                if axis is not None and name not in decoded.lengths:
-                    decoded.lengths[name] = [array.shape[axis]] * decoded.rows
-            check_lengths(decoded.lengths, signature)
-        now_s = time.monotonic()
-        # The shorter one of the header's timeout and the body's counts; 0 stands for none.
-        timeout_s = parameters.timeout_s
-        if decoded.timeout_ms is not None:
-            own_s = limited_timeout_s(decoded.timeout_ms)
-            timeout_s = min(timeout_s, own_s) if timeout_s else own_s
-        if signature.fixed and not (decoded.parameters or decoded.tensors or parameters.forwarded_headers):
-            key = PLAIN_KEY
-        else:
-            shapes = shape_key(decoded.inputs, signature, self._padding_factor) if signature.batches else ()
-            key = BatchKey(shapes, decoded.parameters, decoded.tensors, parameters.forwarded_headers)
-            if not signature.batches:
-                key = key.alone()
-        pending = PendingRequest(
-            inputs=decoded.inputs,
-            rows=decoded.rows,
-            size_bytes=byte_size_of(decoded.inputs),
-            arrived_s=now_s,
-            # The deadline in the queue; without a client's timeout there is none for the response.
-            deadline_s=now_s + min(timeout_s or self._queue_timeout_s, self._longest_s),
-            soft_deadline_s=now_s + timeout_s if timeout_s else NEVER_S,
-            deliver=_not_set,
-            key=key,
-            lane=parameters.lane,
-            lengths=decoded.lengths,
-            trace=parameters.trace,
-        )
-        if parameters.forwarded:
-            pending.forwarded = True
-            if parameters.return_before_s:
-                pending.return_s = pending.deadline_s - parameters.return_before_s
-        if parameters.shadow:
-            pending.shadow = pending.forwarded = True
-        if parameters.sticky:
-            pending.sticky = parameters.sticky
-        return pending
+        return self.bodies.size_bytes
 
     def _finish(
         self,
@@ -456,16 +389,3 @@ def _with_revision(response: HttpResponse, pending: PendingRequest) -> HttpRespo
     if pending.revision:
         response.lines += _REVISION_LINE % pending.revision
     return response
-
-
-def _note_span(span: Span, pending: PendingRequest) -> None:
-    """Attach a sampled request's span to it."""
-    # The runtime and peers see this span as their parent.
-    pending.span = span
-    pending.trace = {**(pending.trace or {}), TRACEPARENT: span.context.traceparent}
-    span.attributes["shoal.rows"] = pending.rows
-    span.events.append(("queued", pending.arrived_s))
-
-
-def _not_set(outcome: Outcome) -> None:
-    """Do nothing: the default callback until a request's own is set."""

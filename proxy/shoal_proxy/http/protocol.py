@@ -180,7 +180,7 @@ class InferCycle:
         Returns: False if the request is rejected.
         """
         if self._held is not None:
-            self._protocol.inference.shrink_body(self._held, read_bytes)
+            self._protocol.inference.bodies.shrink(self._held, read_bytes)
         return self._hold(made_bytes)
 
     def body_decompressed(self) -> None:
@@ -267,7 +267,7 @@ class InferCycle:
         if self._packed is not None:
             self._packed.drop()
         if self._held is not None:
-            self._protocol.inference.release_body(self._held)
+            self._protocol.inference.bodies.release(self._held)
             self._held = None
 
 

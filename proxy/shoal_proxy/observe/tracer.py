@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shoal_proxy.batching.batch import Batch
+from shoal_proxy.batching.pending import PendingRequest
 from shoal_proxy.tracing.sampling import Sampling, ShareSampler, SpanContext, is_enabled, parse_traceparent, sampling_of
 from shoal_proxy.tracing.span import Span
 from shoal_schema.interfaces.headers import REQUEST_ID, TRACEPARENT
@@ -87,6 +88,15 @@ class Tracer:
     def take(self) -> list[Span]:
         """Remove and return all ended spans. May be called from any thread."""
         return [self._ring.popleft() for _ in range(len(self._ring))]
+
+
+def attach(span: Span, pending: PendingRequest) -> None:
+    """Attach the span of a sampled request to the pending request."""
+    # The runtime and peers see this span as their parent.
+    pending.span = span
+    pending.trace = {**(pending.trace or {}), TRACEPARENT: span.context.traceparent}
+    span.attributes["shoal.rows"] = pending.rows
+    span.events.append(("queued", pending.arrived_s))
 
 
 def tracer_from(environ: Mapping[str, str]) -> Tracer | None:

@@ -130,9 +130,7 @@ def _waiting(job_id: str, state: JobState) -> Response:
 def stored_response(stored: HttpResponse) -> Response:
     """Return a stored response, unchanged."""
     response = Response(b"".join(stored.body), stored.status)
-    lines = [line.partition(b":") for line in stored.lines.split(b"\r\n") if line]
-    response.raw_headers += [(name.strip().lower(), value.strip()) for name, _, value in lines]
-    response.raw_headers.append((b"content-type", stored.content_type))
+    response.raw_headers += [*stored.headers(), (b"content-type", stored.content_type)]
     return response
 
 

@@ -137,9 +137,9 @@ class IncomingMessages:
             try:
                 self._inference.reserve_body(sender.body, held_bytes - before_bytes)
             except Overloaded:
-                self._inference.release_body(sender.body)
+                self._inference.bodies.release(sender.body)
                 sender.evict()
         elif held_bytes:
-            self._inference.shrink_body(sender.body, before_bytes - held_bytes)
+            self._inference.bodies.shrink(sender.body, before_bytes - held_bytes)
         elif before_bytes:
-            self._inference.release_body(sender.body)
+            self._inference.bodies.release(sender.body)

@@ -161,9 +161,8 @@ def stream_message(result: HttpResponse, request: bytes) -> bytes:
         request_id = ""
     response = ModelInferResponse(id=request_id)
     response.parameters["status"].int64_param = result.status
-    for line in result.lines.splitlines():
-        name, _, value = line.decode("latin-1").partition(": ")
-        response.parameters[name].string_param = value
+    for name, value in result.headers():
+        response.parameters[name.decode()].string_param = value.decode("latin-1")
     message = body.decode(errors="replace")
     return _serialized(ModelStreamInferResponse(error_message=message, infer_response=response))
 

@@ -187,8 +187,7 @@ class GrpcPort:
                 response = await self._respond(call, body)
             call.status, call.bytes_out = response.status, response.size_bytes
             # The response's header lines become trailing metadata.
-            lines = [line.partition(b": ") for line in response.lines.split(b"\r\n") if line]
-            trailers = [(name.decode(), value.decode("latin-1")) for name, _, value in lines]
+            trailers = [(name.decode(), value.decode("latin-1")) for name, value in response.headers()]
             trailers += [(name.decode(), headers[name].decode("latin-1")) for name in _ECHOED if name in headers]
             answer = b"".join(map(bytes, response.body))
             if response.status != 200:

@@ -14,9 +14,10 @@ POSITIVE_SHARE = r"^(0[.][0-9]{0,8}[1-9][0-9]{0,8}|1([.]0{1,9})?)\Z"
 DECIMAL = r"^[0-9]{1,9}([.][0-9]{1,9})?(e-?[0-9]{1,2})?\Z"
 """Pattern of a number of at least 0."""
 _PARTS = re.compile(r"(?P<number>[+-]?[0-9.]+)(?P<suffix>.*)")
-# Suffixes and their powers of 10 and 1024.
-_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY = {suffix: power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
+DECIMAL_POWERS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+"""Suffixes of powers of 10."""
+BINARY_POWERS = {suffix: power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
+"""Suffixes of powers of 1024."""
 
 
 def parse_quantity(value: str | int) -> Decimal:
@@ -25,7 +26,7 @@ def parse_quantity(value: str | int) -> Decimal:
     Raises:
         ValueError: the text is not a quantity, or is larger than `MAX_QUANTITY`.
     """
-    number = _number(value if isinstance(value, str) or abs(value) <= MAX_QUANTITY else "")
+    number = exact_quantity(value if isinstance(value, str) or abs(value) <= MAX_QUANTITY else "")
     if abs(number) > MAX_QUANTITY:
         raise ValueError("a quantity that is too large")
     return number
@@ -38,20 +39,25 @@ def kept_quantity(value: str | int) -> Decimal:
         ValueError: the text is not a quantity.
     """
     # The API server stores thousandths.
-    return (min(_number(value), Decimal(MAX_QUANTITY)) * 1000).to_integral_value(ROUND_UP) / 1000
+    return (min(exact_quantity(value), Decimal(MAX_QUANTITY)) * 1000).to_integral_value(ROUND_UP) / 1000
 
 
-def _number(value: str | int) -> Decimal:
+def exact_quantity(value: str | int) -> Decimal:
+    """Return the value of a quantity of any size.
+
+    Raises:
+        ValueError: the text is not a quantity.
+    """
     text = str(value)
     found = _PARTS.fullmatch(text) if re.search(PATTERN, text) else None
     if found is None:
         raise ValueError("not a quantity")
     number, suffix = Decimal(found["number"]), found["suffix"]
-    if suffix in _BINARY:
-        number *= 1024 ** _BINARY[suffix]
+    if suffix in BINARY_POWERS:
+        number *= 1024 ** BINARY_POWERS[suffix]
     else:
         # A decimal suffix, or an exponent such as e3.
-        number = number.scaleb(_DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:]))
+        number = number.scaleb(DECIMAL_POWERS[suffix] if suffix in DECIMAL_POWERS else int(suffix[1:]))
     return number
 
 

@@ -26,13 +26,18 @@ SCALE: Json = {
 """The subresource through which `kubectl scale` and autoscalers set replicas."""
 # Columns with a priority are shown by `kubectl get -o wide` only.
 _READY = '.status.conditions[?(@.type=="Ready")]'
-_COLUMNS: list[Json] = [
+SERVED: list[Json] = [
     {"name": "Ready", "type": "string", "jsonPath": f"{_READY}.status"},
     {"name": "Reason", "type": "string", "jsonPath": f"{_READY}.reason"},
     {"name": "Replicas", "type": "integer", "jsonPath": ".status.replicas"},
     {"name": "URL", "type": "string", "jsonPath": ".status.url"},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     {"name": "Wanted", "type": "integer", "jsonPath": ".spec.replicas", "priority": 1},
+]
+"""The first columns of a resource with replicas."""
+MESSAGE: Json = {"name": "Message", "type": "string", "jsonPath": f"{_READY}.message", "priority": 1}
+_COLUMNS: list[Json] = [
+    *SERVED,
     {"name": "Model", "type": "string", "jsonPath": ".status.model.resolved", "priority": 1},
     {"name": "Runtime", "type": "string", "jsonPath": ".status.images.runtime", "priority": 1},
     {"name": "Proxy", "type": "string", "jsonPath": ".status.images.proxy", "priority": 1},
@@ -43,7 +48,7 @@ _COLUMNS: list[Json] = [
         "priority": 1,
     },
     {"name": "Rollout", "type": "string", "jsonPath": ".status.rollout.phase", "priority": 1},
-    {"name": "Message", "type": "string", "jsonPath": f"{_READY}.message", "priority": 1},
+    MESSAGE,
 ]
 _CONDITIONS: Json = {
     "type": "array",
@@ -276,14 +281,15 @@ def rollout_schema() -> Json:
     }
 
 
-_STATUS: Json = {
+SERVED_STATUS: Json = {
     "replicas": {"type": "integer", "format": "int32", "description": "Number of existing pods."},
     "readyReplicas": {"type": "integer", "format": "int32", "description": "Number of ready pods."},
-    "selector": {
-        "type": "string",
-        "description": "Label selector of the pods, for `kubectl scale` and an HPA.",
-    },
+    "selector": {"type": "string", "description": "Label selector of the pods, for `kubectl scale` and an HPA."},
     "url": {"type": "string", "description": "URL of the service for clients."},
+}
+"""Status fields of a resource with replicas."""
+_STATUS: Json = {
+    **SERVED_STATUS,
     "model": {
         "type": "object",
         "description": "Version of a model with a moving name.",

@@ -8,7 +8,7 @@ from shoal_schema.fields.declaring import KIB, MIB, PROXY, TIB, Env, SettingsSec
 from shoal_schema.fields.rules import Matches, Not, Rule, requires
 from shoal_schema.resource.locations import CREDENTIALS
 from shoal_schema.resource.offline import FOLDER, IN_WORDS
-from shoal_schema.resource.passthrough import SECRET_NAME, SET
+from shoal_schema.resource.passthrough import SET, object_name
 from shoal_schema.resource.uris import IPV6, PORT
 
 _MAX_TIMEOUT_S = 604_800
@@ -45,11 +45,9 @@ class AsyncStoreSpec(SettingsSection, frozen=True, kw_only=True):
     secret_name: (
         Annotated[
             str,
-            Meta(
-                pattern=SECRET_NAME,
-                max_length=253,
-                description="A Secret of the namespace whose entries become environment variables of the proxy:"
-                " credentials for the store.",
+            object_name(
+                "A Secret of the namespace whose entries become environment variables of the proxy:"
+                " credentials for the store."
             ),
         ]
         | None
@@ -75,12 +73,10 @@ class WebhooksSpec(SettingsSection, frozen=True, kw_only=True):
     secret_name: (
         Annotated[
             str,
-            Meta(
-                pattern=SECRET_NAME,
-                max_length=253,
-                description="A Secret of the namespace with the keys that sign webhooks, each `whsec_` and 24 to 64"
+            object_name(
+                "A Secret of the namespace with the keys that sign webhooks, each `whsec_` and 24 to 64"
                 " bytes in base64. Several keys each sign, so that receivers can change theirs; changes apply without a"
-                " restart. Required.",
+                " restart. Required."
             ),
         ]
         | None

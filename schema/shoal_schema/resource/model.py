@@ -18,7 +18,7 @@ from shoal_schema.fields.declaring import (
 )
 from shoal_schema.fields.rules import Given, In, Matches, Not, Rule, all_of, any_of, broken_among, one_of
 from shoal_schema.resource.locations import CLAIM, FIXED, IN_WORDS, NAKED, LocationError, parse, scheme_of
-from shoal_schema.resource.passthrough import HIDES_OURS, OWN_PATHS, SECRET_NAME, SET, OpenObject, Resources
+from shoal_schema.resource.passthrough import HIDES_OURS, OWN_PATHS, SET, OpenObject, Resources, object_name
 from shoal_schema.resource.uris import (
     ANY_SCHEME,
     AUTHORITY,
@@ -111,27 +111,9 @@ class CaBundle(SettingsSection, frozen=True):
     RULES: ClassVar[tuple[Rule, ...]] = (one_of(("configMapName", "secretName"), "model.caBundle"),)
 
     config_map_name: (
-        Annotated[
-            str,
-            Meta(
-                pattern=SECRET_NAME,
-                max_length=253,
-                description="A ConfigMap of the namespace with the authorities, in PEM.",
-            ),
-        ]
-        | None
+        Annotated[str, object_name("A ConfigMap of the namespace with the authorities, in PEM.")] | None
     ) = None
-    secret_name: (
-        Annotated[
-            str,
-            Meta(
-                pattern=SECRET_NAME,
-                max_length=253,
-                description="A Secret of the namespace with the authorities, in PEM.",
-            ),
-        ]
-        | None
-    ) = None
+    secret_name: Annotated[str, object_name("A Secret of the namespace with the authorities, in PEM.")] | None = None
     key: Annotated[
         str,
         Meta(
@@ -293,12 +275,10 @@ class ModelSpec(SettingsSection, frozen=True):
     secret_name: (
         Annotated[
             str,
-            Meta(
-                pattern=SECRET_NAME,
-                max_length=253,
-                description="A Secret of the namespace whose entries become environment variables of the init container"
+            object_name(
+                "A Secret of the namespace whose entries become environment variables of the init container"
                 " `model` only (`AWS_ACCESS_KEY_ID`, `HF_TOKEN`, `MLFLOW_TRACKING_TOKEN`). Entries named"
-                " `SHOAL_*` do not override those that the operator sets.",
+                " `SHOAL_*` do not override those that the operator sets."
             ),
         ]
         | None

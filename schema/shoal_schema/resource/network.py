@@ -7,7 +7,7 @@ from msgspec import Meta, field
 
 from shoal_schema.fields.declaring import SettingsSection
 from shoal_schema.fields.rules import Rule, requires_value
-from shoal_schema.resource.passthrough import SECRET_NAME, OpenObject, PassedThrough
+from shoal_schema.resource.passthrough import OpenObject, PassedThrough, object_name
 
 
 class TlsSpec(SettingsSection, frozen=True):
@@ -15,26 +15,20 @@ class TlsSpec(SettingsSection, frozen=True):
 
     secret_name: Annotated[
         str,
-        Meta(
-            pattern=SECRET_NAME,
-            max_length=253,
-            description="A Secret of the namespace with `tls.crt` and `tls.key` for the name `NAME.NAMESPACE.svc`, as"
+        object_name(
+            "A Secret of the namespace with `tls.crt` and `tls.key` for the name `NAME.NAMESPACE.svc`, as"
             " cert-manager makes it. HTTP moves to port 443 and gRPC uses TLS too; a renewed certificate is"
-            " used within two minutes.",
+            " used within two minutes."
         ),
     ]
     client_ca_secret_name: (
         Annotated[
             str,
-            Meta(
-                pattern=SECRET_NAME,
-                max_length=253,
-                description=(
-                    "A Secret of the namespace with `ca.crt`: clients need a certificate issued by one of these "
-                    "authorities (mutual TLS). Replicas forward requests to peers only if one of these "
-                    "authorities also issued the certificate of `secretName`, for both client and server "
-                    "authentication."
-                ),
+            object_name(
+                "A Secret of the namespace with `ca.crt`: clients need a certificate issued by one of these "
+                "authorities (mutual TLS). Replicas forward requests to peers only if one of these "
+                "authorities also issued the certificate of `secretName`, for both client and server "
+                "authentication."
             ),
         ]
         | None

@@ -11,7 +11,7 @@ from shoal_schema.fields.quantities import SHARE
 from shoal_schema.fields.rules import Custom, Given, In, Matches, Not, Rule, any_of, checked_by_api_server
 from shoal_schema.resource.locations import CREDENTIALS
 from shoal_schema.resource.model import ModelSpec
-from shoal_schema.resource.passthrough import SECRET_NAME, StringMap, Text
+from shoal_schema.resource.passthrough import StringMap, Text, object_name
 from shoal_schema.resource.pod import PodSpec
 from shoal_schema.resource.runtime import RuntimeSpec
 
@@ -235,12 +235,10 @@ class BatchInferenceSpec(BatchLimits, frozen=True, kw_only=True):
     secret_name: (
         Annotated[
             str,
-            Meta(
-                pattern=SECRET_NAME,
-                max_length=253,
-                description="A Secret of the namespace whose entries become environment variables of the container that"
+            object_name(
+                "A Secret of the namespace whose entries become environment variables of the container that"
                 " reads rows and writes results: credentials for the stores of `input` and `output`. The"
-                " model's code runs in that container and can read them.",
+                " model's code runs in that container and can read them."
             ),
         ]
         | None

@@ -14,8 +14,6 @@ from shoal_schema.fields.quantities import Quantity
 
 HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z"
 """The pattern of a header's name (RFC 9110, a token)."""
-SECRET_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z"
-"""The pattern of a Secret's name."""
 SET: Json = {"x-kubernetes-list-type": "set"}
 """Elements are unique and unordered."""
 BY_NAME: Json = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
@@ -217,6 +215,14 @@ PullSecrets = Annotated[tuple[Secret, ...], Meta(max_length=16, extra_json_schem
 Tolerations = Annotated[tuple[Toleration, ...], Meta(max_length=32)]
 
 
+def object_name(description: str) -> Meta:
+    """Return the constraints of a field that names a Secret or a ConfigMap."""
+    return Meta(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z", max_length=253, description=description)
+
+
+PULL_POLICY = Meta(
+    description="When a node pulls the image. Default: `Always` for the tag `latest`, else `IfNotPresent`."
+)
 SECURITY_CONTEXT = Meta(
     description="Security context of the container; its fields replace those of the restricted default."
 )

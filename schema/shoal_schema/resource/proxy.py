@@ -12,6 +12,7 @@ from shoal_schema.resource.passthrough import (
     HIDES_OURS_IN_PROXY,
     PROXY_PATHS,
     PROXY_PORTS,
+    PULL_POLICY,
     SECURITY_CONTEXT,
     SET,
     EnvironmentVariables,
@@ -127,15 +128,7 @@ class ProxySpec(SettingsSection, frozen=True):
         ]
         | None
     ) = None
-    image_pull_policy: (
-        Annotated[
-            ImagePullPolicy,
-            Meta(
-                description="When a node pulls the image. Default: `Always` for the tag `latest`, else `IfNotPresent`."
-            ),
-        ]
-        | None
-    ) = None
+    image_pull_policy: Annotated[ImagePullPolicy, PULL_POLICY] | None = None
     security_context: Annotated[OpenObject, SECURITY_CONTEXT] | None = None
     env: Annotated[
         EnvironmentVariables,

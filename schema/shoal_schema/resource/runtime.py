@@ -13,6 +13,7 @@ from shoal_schema.resource.passthrough import (
     HIDES_OURS,
     OWN_PATHS,
     PROXY_PORTS,
+    PULL_POLICY,
     SECURITY_CONTEXT,
     Argument,
     EnvironmentVariables,
@@ -282,15 +283,7 @@ class RuntimeSpec(SettingsSection, frozen=True):
         ]
         | None
     ) = None
-    image_pull_policy: (
-        Annotated[
-            ImagePullPolicy,
-            Meta(
-                description="When a node pulls the image. Default: `Always` for the tag `latest`, else `IfNotPresent`."
-            ),
-        ]
-        | None
-    ) = None
+    image_pull_policy: Annotated[ImagePullPolicy, PULL_POLICY] | None = None
     security_context: Annotated[OpenObject, SECURITY_CONTEXT] | None = None
     # A foreign runtime.
     port: (

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from shoal_local.apiserver.watching import Notifier, watch_lines
+from shoal_local.apiserver.watching import Notifier, open_watch, watch_lines
 from tests.local.apiserver.cluster import CONFIG_MAPS, Cluster, Object, config_map
 
 Events = list[tuple[str, str]]
@@ -39,9 +39,9 @@ def watching(
         notifier = Notifier()
         cluster.state.store.listener = lambda change: notifier.notify()
         call = cluster.call("GET", path, None, "", {"watch": "true", **query})
-        lines = watch_lines(cluster.state, notifier, call, 0.01, as_table=as_table, now=lambda: cluster.now)
+        watch = open_watch(cluster.state, call, as_table=as_table, now=lambda: cluster.now)
         async with asyncio.timeout(5):
-            return await story(Watcher(lines))
+            return await story(Watcher(watch_lines(watch, notifier, 0.01)))
 
     return asyncio.run(play())
 
@@ -175,7 +175,8 @@ def test_a_watch_ends_when_the_server_stops(cluster: Cluster) -> None:
     async def play() -> int:
         notifier = Notifier()
         call = cluster.call("GET", CONFIG_MAPS, None, "", {"watch": "true"})
-        lines = watch_lines(cluster.state, notifier, call, 60, as_table=False, now=lambda: cluster.now)
+        watch = open_watch(cluster.state, call, as_table=False, now=lambda: cluster.now)
+        lines = watch_lines(watch, notifier, 60)
         await anext(lines)
         asyncio.get_running_loop().call_soon(notifier.close)
         async with asyncio.timeout(5):

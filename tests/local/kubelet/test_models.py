@@ -3,12 +3,12 @@ from pathlib import Path
 import pytest
 
 from shoal_local.kubelet.images import BadTableError
-from shoal_local.kubelet.machine import RUNTIME_IMAGE, Images
+from shoal_local.kubelet.machine import Images
 from shoal_local.kubelet.records import Models
 
 
 def files(images: Images) -> dict[str, str]:
-    return dict(images.table()[RUNTIME_IMAGE].files or {})
+    return dict(images.table()["shoal/runtime"].files or {})
 
 
 def test_running_kubelet_loads_an_added_model(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from shoal_proxy.asynchronous.webhooks import (
     requested_pause_s,
     sign,
 )
+from shoal_proxy.codecs.base import HttpResponse
 
 SCHEDULE = RetrySchedule()
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -74,11 +75,12 @@ def test_malformed_keys_are_rejected_without_repeating_them(text: bytes) -> None
 
 def test_a_webhook_repeats_only_headers_that_describe_the_result() -> None:
     lines = (
-        b"Inference-Header-Content-Length: 99\r\nx-shoal-executed: no\r\nconnection: close\r\n"
+        b"Inference-Header-Content-Length: 99\r\nx-shoal-executed:no\r\nconnection: close\r\n"
         b"retry-after: 1\r\nset-cookie: a=b\r\n"
     )
-    assert described_by(lines) == [(b"inference-header-content-length", b"99"), (b"x-shoal-executed", b"no")]
-    assert described_by(b"") == []
+    described = described_by(HttpResponse(200, (), lines=lines).headers())
+    assert described == [(b"inference-header-content-length", b"99"), (b"x-shoal-executed", b"no")]
+    assert described_by(HttpResponse(200, ()).headers()) == []
 
 
 def test_pauses_grow_until_the_last_try() -> None:

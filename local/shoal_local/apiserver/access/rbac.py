@@ -16,7 +16,8 @@ from shoal_local.apiserver.storage.store import Store
 
 GROUP = "rbac.authorization.k8s.io"
 MASTERS = "system:masters"
-_ACCOUNT = "system:serviceaccount:"
+ACCOUNT = "system:serviceaccount:"
+"""Begins the names of service accounts as users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def rules_of(store: Store, user: User, namespace: str) -> Iterator[Mapping[str, 
         for subject in binding.get("subjects") or []:
             kind, name = subject["kind"], subject["name"]
             if kind == "ServiceAccount":
-                kind, name = "User", f"{_ACCOUNT}{subject.get('namespace', space)}:{name}"
+                kind, name = "User", f"{ACCOUNT}{subject.get('namespace', space)}:{name}"
             if (kind, name) in identities:
                 # A RoleBinding may refer to a ClusterRole and limits it to its namespace.
                 role, where = ("clusterroles", "") if ref["kind"] == "ClusterRole" else ("roles", space)
@@ -118,7 +119,7 @@ def make_token(
         "iss": ISSUER,
         "kubernetes.io": {"namespace": account.namespace, "serviceaccount": {"name": account.name, "uid": account.uid}},
         "nbf": now_s,
-        "sub": f"system:serviceaccount:{account.namespace}:{account.name}",
+        "sub": f"{ACCOUNT}{account.namespace}:{account.name}",
     }
     return jwt.encode(claims, key)
 

@@ -101,7 +101,9 @@ class Resource:
         return not self.definition
 
 
-EVENTS = "/events"
+# Storage keys of kinds with rules of their own.
+ACCOUNTS, EVENTS, NAMESPACES = "/serviceaccounts", "/events", "/namespaces"
+NODES, PODS, SERVICES = "/nodes", "/pods", "/services"
 _RBAC = "rbac.authorization.k8s.io"
 _EXTENSIONS = "apiextensions.k8s.io"
 _PACKAGES = {"": "io.k8s.api.core", _EXTENSIONS: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions"}

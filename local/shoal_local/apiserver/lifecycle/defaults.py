@@ -6,6 +6,7 @@ Each function sets those of one kind, in place.
 import base64
 from collections.abc import Callable, Mapping
 
+from shoal_local.apiserver.kinds.registry import NAMESPACES, PODS, SERVICES
 from shoal_local.apiserver.schemas.custom import with_defaults
 from shoal_local.apiserver.schemas.node import Node
 from shoal_local.objects import Object
@@ -120,10 +121,10 @@ def _definition(obj: Object) -> None:
 
 
 DEFAULTS: Mapping[str, Callable[[Object], None]] = {
-    "/namespaces": _namespace,
-    "/pods": _pod,
+    NAMESPACES: _namespace,
+    PODS: _pod,
     "/secrets": _secret,
-    "/services": _service,
+    SERVICES: _service,
     "apps/deployments": _workload,
     "apps/replicasets": _workload,
     "apiextensions.k8s.io/customresourcedefinitions": _definition,

@@ -16,7 +16,7 @@ from shoal_local.apiserver.errors import (
     required_value,
     unsupported_value,
 )
-from shoal_local.apiserver.kinds.registry import Resource
+from shoal_local.apiserver.kinds.registry import NAMESPACES, PODS, SERVICES, Resource
 from shoal_local.apiserver.storage.selectors import matches_label_selector
 from shoal_local.objects import Object, dig
 
@@ -177,8 +177,8 @@ def _service(obj: Object, live: Object | None) -> Iterator[Cause]:
 
 
 CHECKS: Mapping[str, Check] = {
-    "/pods": lambda obj, live: _pod_spec(obj["spec"], "spec"),
-    "/services": _service,
+    PODS: lambda obj, live: _pod_spec(obj["spec"], "spec"),
+    SERVICES: _service,
     "apps/deployments": _workload,
     "apps/replicasets": _workload,
     "batch/jobs": _job,
@@ -211,9 +211,9 @@ def name_causes(resource: Resource, name: str) -> list[Cause]:
     pattern, rule, longest = _SUBDOMAIN, _SUBDOMAIN_RULE, 253
     if resource.group == _FREE_NAMES:
         pattern, rule = r"(?!\.{1,2}$)[^/%]+", "may not contain '/' or '%'"
-    elif resource.key == "/services":
+    elif resource.key == SERVICES:
         pattern, rule, longest = _DNS_1035, _DNS_1035_RULE, 63
-    elif resource.key == "/namespaces":
+    elif resource.key == NAMESPACES:
         pattern, rule, longest = _LABEL, _LABEL_RULE, 63
     causes = []
     if not re.fullmatch(pattern, name):

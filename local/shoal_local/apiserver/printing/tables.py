@@ -7,7 +7,7 @@ pkg/printers/internalversion/printers.go (printPod).
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -201,25 +201,17 @@ def table_wanted(accept: str) -> bool:
 
 
 def in_table(resource: Resource, body: Object, *, now: datetime, query: Mapping[str, str]) -> Object:
-    """Return an object or a list as a Table; a Status is returned unchanged."""
+    """Return an object or a list as a Table, with ages up to ``now``; a Status is returned unchanged."""
     if body.get("kind") == "Status":
         return body
     version = {"resourceVersion": body["metadata"].get("resourceVersion", "")}
     items, meta = (body["items"], body["metadata"]) if "items" in body else ([body], version)
-    return as_table(resource, items, meta, now=now, include=query.get("includeObject", ""))
-
-
-def as_table(resource: Resource, objects: Sequence[Object], meta: Object, *, now: datetime, include: str) -> Object:
-    """Return a Table with a row for each object.
-
-    ``meta``: metadata of the list (resourceVersion, continue).
-    ``now``: the time to which ages are counted.
-    ``include``: the part of each object in its row: Object, None or (by default) Metadata.
-    """
+    # The part of each object in its row: Object, None or, by default, Metadata.
+    include = query.get("includeObject", "")
     printer = printer_of(resource)
     head = {"kind": resource.kind, "apiVersion": resource.api_version}
     rows = []
-    for obj in objects:
+    for obj in items:
         part = None
         if include == "Object":
             part = {**head, **obj}

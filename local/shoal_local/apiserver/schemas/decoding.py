@@ -1,30 +1,16 @@
 """Decodes JSON as the Go types of built-in kinds do.
 
 Nulls and unknown fields are dropped, quantities become canonical, values of the wrong type are rejected with the
-message of Go's decoder. Quantities are texts such as ``500m``, ``1Gi`` and ``1e3``.
+message of Go's decoder.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
 from shoal_local.apiserver.errors import Cause, bad_request, required_value
 from shoal_local.apiserver.schemas.node import Node, path_text, places
-
-_FORM = re.compile(r"(?P<number>[+-]?(\d+(\.\d*)?|\.\d+))(?P<suffix>[eE][+-]?\d+|[KMGTPE]i|[numkMGTPE]?)")
-_DECIMAL = {suffix: Decimal(10) ** (3 * power) for power, suffix in enumerate(("n", "u", "m", "", *"kMGTPE"), -3)}
-_BINARY = {f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", 1)}
-_SIZES = _DECIMAL | _BINARY
-
-
-def parse_quantity(text: str) -> Decimal:
-    """Return the number of a quantity. Raises ValueError: the text is not a quantity."""
-    found = _FORM.fullmatch(text)
-    if not found:
-        raise ValueError("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")
-    suffix = found["suffix"]
-    return Decimal(found["number"]) * (_SIZES[suffix] if suffix in _SIZES else Decimal(10) ** int(suffix[1:]))
+from shoal_schema.fields.quantities import BINARY_POWERS, DECIMAL_POWERS, exact_quantity
 
 
 def canonical_quantity(value: str | int | float) -> str:
@@ -33,18 +19,20 @@ def canonical_quantity(value: str | int | float) -> str:
     Raises ValueError: the value is not a quantity.
     """
     text = str(value)
-    number = parse_quantity(text)
+    number = exact_quantity(text)
     if number == 0:
         return "0"
     # A fraction of a binary unit is stored in decimal units.
     binary = text.endswith("i") and number == int(number)
-    for suffix, size in reversed((_BINARY if binary else _DECIMAL).items()):
-        if number % size == 0:
+    base, powers = (1024, BINARY_POWERS) if binary else (10, DECIMAL_POWERS)
+    for suffix, power in reversed(powers.items()):
+        if number % (size := Decimal(base) ** power) == 0:
             return f"{int(number / size)}{suffix}"
     # Smaller than a nano unit: rounded up, as Kubernetes does.
     return str(int(number)) if binary else f"{int(number.scaleb(9)) + 1}n"
 
 
+_NO_QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _JSON_TYPES: Mapping[str, type | tuple[type, ...]] = {
     "string": str,
@@ -54,7 +42,6 @@ _JSON_TYPES: Mapping[str, type | tuple[type, ...]] = {
     "array": list,
     "object": dict,
 }
-_GO_TYPES = {"integer": "int32", "boolean": "bool", "number": "float64"}
 
 
 def decoded(value: Any, node: Node | None, kind: str = "", path: str = "") -> Any:
@@ -72,8 +59,8 @@ def decoded(value: Any, node: Node | None, kind: str = "", path: str = "") -> An
     if node.reference == QUANTITY:
         try:
             return canonical_quantity(value)
-        except ValueError as error:
-            raise bad_request(str(error)) from None
+        except ValueError:
+            raise bad_request(_NO_QUANTITY) from None
     _check_type(value, node, kind, path)
     if isinstance(value, dict):
         return {
@@ -94,12 +81,10 @@ def _check_type(value: Any, node: Node, kind: str, path: str) -> None:
     fits = isinstance(value, _JSON_TYPES[wanted]) and not (isinstance(value, bool) and wanted != "boolean")
     if not fits:
         names = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
-        # The name of the Go type in the message.
-        go_type = _GO_TYPES.get(wanted, f"v1.{kind}" if wanted == "object" else wanted)
-        if wanted == "integer":
-            go_type = str(node.resolved.get("format", "int32"))
-        elif wanted == "array":
-            go_type = "[]" + (node.item.type if node.item else "")
+        # The message names the Go type.
+        item = node.item.type if node.item else ""
+        go_types = {"boolean": "bool", "number": "float64", "object": f"v1.{kind}", "array": f"[]{item}"}
+        go_type = node.resolved.get("format", "int32") if wanted == "integer" else go_types.get(wanted, wanted)
         into = f"Go struct field {kind}.{path} of type {go_type}"
         raise bad_request(f"json: cannot unmarshal {names.get(type(value), 'object')} into {into}")
 

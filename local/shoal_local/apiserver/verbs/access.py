@@ -8,17 +8,16 @@ from datetime import datetime
 
 import jwt
 
-from shoal_local.apiserver.access.rbac import MASTERS, Action, User, allows, denial, read_token
+from shoal_local.apiserver.access.rbac import ACCOUNT, MASTERS, Action, User, allows, denial, read_token
 from shoal_local.apiserver.errors import bad_request, unauthorized
+from shoal_local.apiserver.kinds.registry import ACCOUNTS
 from shoal_local.apiserver.verbs.admission import clean
 from shoal_local.apiserver.verbs.call import ApiResponse, Call, decode_object
 from shoal_local.apiserver.verbs.state import ClusterState
 
-ADMIN = User("kubernetes-admin", (MASTERS, "system:authenticated"))
 ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 AUTHENTICATED = "system:authenticated"
-ACCOUNT = "system:serviceaccount:"
-ACCOUNTS = "/serviceaccounts"
+ADMIN = User("kubernetes-admin", (MASTERS, AUTHENTICATED))
 
 
 def authenticate(state: ClusterState, authorization: str, now: datetime) -> User:

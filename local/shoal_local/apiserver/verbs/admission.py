@@ -3,7 +3,7 @@
 from ipaddress import IPv4Network
 
 from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid, invalid_value
-from shoal_local.apiserver.kinds.registry import CRDS, Resource
+from shoal_local.apiserver.kinds.registry import CRDS, SERVICES, Resource
 from shoal_local.apiserver.lifecycle.defaults import defaulted
 from shoal_local.apiserver.lifecycle.validation import rule_causes
 from shoal_local.apiserver.patching.applying import Manager, Managers, after_update, managed_fields_of, read_managers
@@ -12,7 +12,7 @@ from shoal_local.apiserver.schemas.custom import definition_causes, established
 from shoal_local.apiserver.schemas.decoding import decoded, required_causes
 from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.verbs.call import Call, decode
-from shoal_local.apiserver.verbs.state import SERVICES, ClusterState
+from shoal_local.apiserver.verbs.state import ClusterState
 from shoal_local.objects import Object, key_of
 
 RESET: list[Object] = [{}]

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shoal_local.apiserver.access.rbac import User
-from shoal_local.apiserver.kinds.registry import CRDS, EVENTS, Resource
+from shoal_local.apiserver.kinds.registry import CRDS, EVENTS, NAMESPACES, Resource
 from shoal_local.apiserver.schemas.custom import CLEANUP
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.deleting import FOREGROUND, ORPHAN, delete_object, target_of
 from shoal_local.apiserver.verbs.state import ClusterState
-from shoal_local.apiserver.verbs.writing import NAMESPACES, create_defaults, may_be_removed, namespace_finalizers
+from shoal_local.apiserver.verbs.writing import create_defaults, may_be_removed, namespace_finalizers
 from shoal_local.objects import Object, is_deleting, key_of, timestamp
 
 COLLECTOR = User("system:serviceaccount:kube-system:generic-garbage-collector", ("system:masters",))

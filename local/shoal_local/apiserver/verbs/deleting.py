@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from shoal_local.apiserver.errors import ApiError, Cause, bad_request, conflict
-from shoal_local.apiserver.kinds.registry import Resource
+from shoal_local.apiserver.kinds.registry import NAMESPACES, PODS, Resource
 from shoal_local.apiserver.storage.selectors import matches_label_selector
 from shoal_local.apiserver.verbs.admission import read_as
 from shoal_local.apiserver.verbs.call import SUCCESS, ApiResponse, Call, Target
@@ -78,7 +78,7 @@ def delete_object(state: ClusterState, call: Call, resource: Resource, live: Obj
         meta["finalizers"] = others + ([_FINALIZER[policy]] if policy in _FINALIZER else [])
     grace_s = 0
     # Only a pod that runs on a node has a grace period.
-    if resource.key == "/pods" and live["spec"].get("nodeName") and not has_ended(live):
+    if resource.key == PODS and live["spec"].get("nodeName") and not has_ended(live):
         requested, default = options.get("gracePeriodSeconds"), live["spec"].get("terminationGracePeriodSeconds", 30)
         grace_s = int(default if requested is None else requested)
     if not meta.get("finalizers"):
@@ -94,7 +94,7 @@ def delete_object(state: ClusterState, call: Call, resource: Resource, live: Obj
         meta["deletionTimestamp"] = timestamp(call.now + timedelta(seconds=grace_s))
         meta["deletionGracePeriodSeconds"] = grace_s
     new = {**live, "metadata": meta}
-    if resource.key == "/namespaces":
+    if resource.key == NAMESPACES:
         new["status"] = {**(live.get("status") or {}), "phase": "Terminating"}
     return live if new == live else state.write(call, resource, new)
 
@@ -130,7 +130,7 @@ def _check_budget(state: ClusterState, budget: Object, pod: Object) -> None:
     selector = spec.get("selector")
     if not matches_label_selector(selector, pod["metadata"].get("labels") or {}):
         return
-    pods = state.store.objects_of("/pods", namespace)
+    pods = state.store.objects_of(PODS, namespace)
     chosen = [each for each in pods if matches_label_selector(selector, each["metadata"].get("labels") or {})]
     healthy = sum(is_ready(each) and not is_deleting(each) for each in chosen)
     expected = _expected(state, chosen)

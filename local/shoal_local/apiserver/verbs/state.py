@@ -12,7 +12,6 @@ from shoal_local.apiserver.storage.store import Store
 from shoal_local.apiserver.verbs.call import Call, Target
 from shoal_local.objects import Key, Object
 
-SERVICES = "/services"
 Kind = tuple[str, str]
 """Storage key and version."""
 

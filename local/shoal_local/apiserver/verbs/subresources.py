@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from shoal_local.apiserver.access.rbac import ISSUER, Account, Action, User, make_token
 from shoal_local.apiserver.errors import ApiError, bad_request, conflict, internal, invalid, invalid_value
-from shoal_local.apiserver.kinds.registry import Resource
+from shoal_local.apiserver.kinds.registry import NODES, Resource
 from shoal_local.apiserver.verbs import access
 from shoal_local.apiserver.verbs.admission import clean, read_as
 from shoal_local.apiserver.verbs.call import SUCCESS, ApiResponse, Call, Target, checked, decode_object
@@ -132,7 +132,6 @@ def _with(obj: Any, path: list[str], value: Any) -> Any:
     return {**(obj or {}), path[0]: _with((obj or {}).get(path[0]), path[1:], value)}
 
 
-NODES = "/nodes"
 _FORWARDED = ("follow", "tailLines", "limitBytes", "sinceSeconds", "sinceTime", "timestamps", "previous")
 
 _INSTEAD = {

@@ -7,7 +7,7 @@ import orjson
 
 from shoal_local.apiserver.access.rbac import User
 from shoal_local.apiserver.errors import Cause, already_exists, bad_request, conflict, forbidden, invalid, not_found
-from shoal_local.apiserver.kinds.registry import BY_KIND, Resource
+from shoal_local.apiserver.kinds.registry import ACCOUNTS, BY_KIND, NAMESPACES, PODS, Resource
 from shoal_local.apiserver.lifecycle.validation import for_create, for_update, immutable_causes
 from shoal_local.apiserver.patching.applying import Managers
 from shoal_local.apiserver.verbs.admission import admit
@@ -25,11 +25,6 @@ def create_defaults(state: ClusterState, call: Call, namespace: str) -> None:
             obj: Object = {"kind": kind, "apiVersion": "v1", "metadata": meta, **({"data": data} if data else {})}
             meta = for_create(obj, resource, uid=state.new_uid(), now=call.timestamp)
             state.write(call, resource, {**obj, "metadata": meta})
-
-
-NAMESPACES = "/namespaces"
-PODS = "/pods"
-ACCOUNTS = "/serviceaccounts"
 
 
 def create(state: ClusterState, call: Call) -> ApiResponse:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shoal_local.apiserver.errors import ApiError
-from shoal_local.apiserver.watching import check_watch
+from shoal_local.apiserver.watching import open_watch
 from tests.local.apiserver.cluster import CONFIG_MAPS, CRDS, WIDGETS, Cluster, config_map, widget, widget_definition
 
 NOT_CHECKED = "some validation rules were not checked because the object was invalid"
@@ -89,5 +89,5 @@ def test_empty_labels_are_no_labels(cluster: Cluster) -> None:
 def test_a_watch_that_cannot_be_is_refused_before_it_begins(cluster: Cluster, query: dict[str, str], code: int) -> None:
     call = cluster.call("GET", CONFIG_MAPS, None, "application/json", {"watch": "1", **query})
     with pytest.raises(ApiError) as raised:
-        check_watch(cluster.state, call)
+        open_watch(cluster.state, call, as_table=False, now=lambda: cluster.now)
     assert raised.value.code == code
