@@ -240,7 +240,7 @@ def test_a_hung_candidate_loses_few_requests() -> None:
         with_hostile(hostile, plan={"weight": 0.5}) as running,
         concurrent_clients(running.url) as group,
     ):
-        hung = [group.ask(value, headers={"x-request-timeout-ms": "3000"}) for value in range(4)]
+        hung = [group.ask(value, headers={"x-request-timeout-ms": "6000"}) for value in range(4)]
         running.until(lambda: len(hostile.heads) == 2)
         # Its oldest request is there for too long: no further request is sent to it.
         rollout = running.proxy.rollout
