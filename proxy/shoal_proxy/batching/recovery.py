@@ -88,8 +88,8 @@ class SuspectPayloads:
         inputs: Mapping[str, Array] | None = None,
         times: int = 1,
         sent_s: float | None = None,
-    ) -> None:
-        """Record that ``pending`` failed.
+    ) -> int:
+        """Record that ``pending`` failed; return how often its payload has failed.
 
         Args:
             pending: the request.
@@ -103,11 +103,13 @@ class SuspectPayloads:
         before = self._failed.pop(mark, None)
         if before is not None and sent_s is not None and sent_s < before.last_s:
             times = 0
-        self._failed[mark] = _Record(traits, times if before is None else before.times + times, now_s)
+        total = times if before is None else before.times + times
+        self._failed[mark] = _Record(traits, total, now_s)
         if before is None:
             self._traits[traits] += 1
         if len(self._failed) > _MAX_RECORDS:
             self._forget(next(iter(self._failed)))
+        return total
 
     def must_run_alone(self, pending: PendingRequest, now_s: float) -> bool:
         """Return whether the payload of ``pending`` must run in its own batch.

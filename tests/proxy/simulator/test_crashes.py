@@ -11,7 +11,7 @@ from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.quarantine import LOSSES_PER_PAYLOAD
 from shoal_proxy.batching.recovery import ALONE_S
 from shoal_proxy.errors import ModelFailed, NotExecuted, ProxyError, RuntimeLost
-from shoal_proxy.simulator.engine import Engine, SimulatedRequest
+from shoal_proxy.simulator.engine import Engine, SendBatch, SimulatedRequest, SleepUntil
 from shoal_proxy.simulator.shoal import SchedulerDiscipline
 from shoal_schema.resource.traffic import BatchingPolicy
 from tests.proxy.simulator.test_faults import assert_nothing_is_kept, linear, outcomes
@@ -213,3 +213,41 @@ def test_whatever_arrives_each_payload_ends_few_runtimes(
         sizes = {request.rows for request in requests if request.payload == payload}
         # Batches that were sent before the first loss was known are lost too.
         assert lost <= len(sizes) * (LOSSES_PER_PAYLOAD + at_once)
+
+
+class Restarting(SchedulerDiscipline):
+    """A proxy with a single runtime, which is away for a while after each loss: arrivals are rejected meanwhile."""
+
+    def __init__(self, restart_s: Callable[[int], float], *, idempotent: bool) -> None:
+        super().__init__(BatchLimits(8), idempotent=idempotent)
+        self._restart_s = restart_s
+        self._back_s = 0.0
+        self.lost_s: list[float] = []
+
+    def arrive(self, request: SimulatedRequest, now_s: float) -> Sequence[SimulatedRequest]:
+        return (request,) if now_s < self._back_s else super().arrive(request, now_s)
+
+    def decide(self, now_s: float) -> SendBatch | SleepUntil:
+        return SleepUntil(self._back_s) if now_s < self._back_s else super().decide(now_s)
+
+    def failed(self, batch: Sequence[SimulatedRequest], error: ProxyError, now_s: float) -> Sequence[SimulatedRequest]:
+        self._back_s = now_s + self._restart_s(len(self.lost_s))
+        self.lost_s.append(now_s)
+        return super().failed(batch, error, now_s)
+
+
+def hostile_and_honest(seconds: int, *, named: bool) -> tuple[list[SimulatedRequest], list[SimulatedRequest]]:
+    """Return requests of a client whose rows always crash, new ones every 100 ms, and of three others."""
+    hostile = [
+        SimulatedRequest(number / 10, payload=POISON + number, client="hostile" if named else "")
+        for number in range(10 * seconds)
+    ]
+    honest = [
+        SimulatedRequest(number / 60 + 0.003, payload=number % 7, client=f"honest-{number % 3}" if named else "")
+        for number in range(60 * seconds)
+    ]
+    return hostile, honest
+
+
+def served_share(requests: Sequence[SimulatedRequest]) -> float:
+    return sum(request.completed_s is not None for request in requests) / len(requests)

@@ -1,0 +1,134 @@
+"""Clients whose requests were lost with a runtime: whose requests run alone, and whose are rejected for a time.
+
+A client that sends other rows in each request evades the isolation of payloads (`quarantine`): none of its payloads is
+recognized. So losses are also counted by client:
+
+    a batch is lost         its clients are on trial: their requests run alone until `trials` of them have succeeded.
+                            Each loss doubles that number, up to `MAX_TRIALS`
+    a trial is lost         its payload certainly crashes the runtime: an offence of its client
+    `OFFENCES` of them      the client is paused: its requests are rejected for `FIRST_PAUSE_S`, then one runs. Each
+                            further offence doubles the pause, up to `MAX_PAUSE_S`
+
+One offence does not pause a client, since a single payload among many may crash the runtime by a fault of the model.
+The offence of a payload counts once, for the first client whose trial it ends: many clients may send the same rows.
+Clients that share a name are one client. Requests without a name may come from any number of clients, so they are never
+on trial.
+"""
+
+import hashlib
+from collections import OrderedDict
+
+from shoal_proxy.batching.recovery import ALONE_S
+
+OFFENCES = 2
+"""Different payloads of a client that were lost alone, after which it is paused."""
+FIRST_PAUSE_S = 120.0
+"""Long enough for the kubelet to restart a container that has ended some times within a minute."""
+MAX_PAUSE_S = 3600.0
+MAX_TRIALS = 64
+FORGET_S = 2 * MAX_PAUSE_S
+"""Time to remember an offender after its last loss: longer than any pause. Other clients: `ALONE_S`."""
+MAX_CLIENTS = 1024
+
+
+class _Record:
+    """Losses of one client."""
+
+    __slots__ = ("last_s", "losses", "offences", "paused_until_s", "trials")
+
+    def __init__(self, now_s: float) -> None:
+        self.losses = 0
+        self.offences = 0
+        self.trials = 0
+        """Requests that must still succeed alone."""
+        self.paused_until_s = -1.0
+        self.last_s = now_s
+        """Time of the last loss."""
+
+    @property
+    def pause_s(self) -> float:
+        """Return the time between two requests while no trial succeeds; 0 below `OFFENCES`."""
+        if self.offences < OFFENCES:
+            return 0.0
+        return min(MAX_PAUSE_S, FIRST_PAUSE_S * (1 << min(self.offences - OFFENCES, 30)))
+
+
+class SuspectClients:
+    """Clients with lost requests, by name."""
+
+    def __init__(self) -> None:
+        self._records: OrderedDict[bytes, _Record] = OrderedDict()
+        """By digest of the name, which may be a credential; the client with the latest loss is last."""
+
+    def is_on_trial(self, name: str, now_s: float) -> bool:
+        """Return whether each request of the client must run alone."""
+        record = self._find(name, now_s)
+        return record is not None and record.trials > 0
+
+    def is_offender(self, name: str, now_s: float) -> bool:
+        """Return whether a trial of the client was lost."""
+        record = self._find(name, now_s)
+        return record is not None and record.offences > 0
+
+    def pause_left_s(self, name: str, now_s: float) -> float:
+        """Return for how long (s) further requests of the client are rejected; 0 if they are not."""
+        record = self._find(name, now_s)
+        return 0.0 if record is None else max(0.0, record.paused_until_s - now_s)
+
+    def begin_trial(self, name: str, now_s: float) -> None:
+        """Record that a request of the client is admitted.
+
+        The client's other requests are rejected until this one has succeeded, or the next pause has passed.
+        """
+        record = self._find(name, now_s)
+        if record is not None and record.trials and record.pause_s:
+            record.paused_until_s = now_s + record.pause_s
+
+    def record_loss(self, name: str, now_s: float, *, sent_s: float, offends: bool = False) -> float:
+        """Record that a batch with a request of the client was lost; return its new pause (s), or 0.
+
+        Args:
+            name: name of the client; without a name, nothing is recorded.
+            now_s: monotonic time (s).
+            sent_s: time at which the batch was sent. Losses of batches that ran at the same time have one cause.
+            offends: whether the request ran alone, and its payload was not lost alone before.
+        """
+        if not name:
+            return 0.0
+        key = _digest(name)
+        record = self._find(name, now_s)
+        if record is None:
+            record = _Record(now_s)
+        elif sent_s < record.last_s:
+            return 0.0
+        self._records[key] = record
+        self._records.move_to_end(key)
+        record.last_s = now_s
+        record.losses += 1
+        record.trials = min(MAX_TRIALS, 1 << min(record.losses - 1, 30))
+        if len(self._records) > MAX_CLIENTS:
+            self._records.popitem(last=False)
+        if not offends:
+            return 0.0
+        record.offences += 1
+        record.paused_until_s = now_s + record.pause_s
+        return record.pause_s
+
+    def record_success(self, name: str) -> None:
+        """Record that a request of the client has succeeded alone."""
+        record = self._records.get(_digest(name)) if self._records else None
+        if record is not None and record.trials:
+            record.trials -= 1
+            record.paused_until_s = -1.0
+
+    def _find(self, name: str, now_s: float) -> _Record | None:
+        """Return the client's record, unless it is too old."""
+        record = self._records.get(_digest(name)) if self._records else None
+        if record is None:
+            return None
+        forget_s = FORGET_S if record.offences >= OFFENCES else ALONE_S
+        return record if now_s - record.last_s < forget_s else None
+
+
+def _digest(name: str) -> bytes:
+    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
