@@ -187,6 +187,26 @@ def test_a_batch_whose_runtime_dies_is_run_twice_only_if_that_is_allowed(*, idem
         assert len(running.runtime.seen) == before + (2 if idempotent else 1), "once more, and never a third time"
 
 
+def test_a_client_whose_new_rows_crash_the_runtime_each_time_is_rejected_and_others_are_served() -> None:
+    def respond(seen: Seen) -> tuple[int, dict[str, str], bytes] | None:
+        return None if (seen.inputs["x"] >= POISON).any() else ok(double(seen.inputs))
+
+    with running_proxy(lambda: FakeRuntime(respond=respond), queue__fair_share_header="X-Team") as running:
+        answers = []
+        for number in range(4):
+            running.until(lambda: running.proxy.link.ready)
+            body = v2_body([row(POISON + 10 * number)])
+            answers.append(plain.post(running.url + V2_PATH, json=body, headers={"x-team": "a"}))
+
+        assert [answer.status_code for answer in answers] == [503, 503, 503, 429]
+        assert [answer.headers["x-shoal-executed"] for answer in answers] == ["maybe", "maybe", "maybe", "no"]
+        assert int(answers[-1].headers["retry-after"]) > 60
+        assert len(running.runtime.seen) == 3
+        running.until(lambda: running.proxy.link.ready)
+        other = plain.post(running.url + V2_PATH, json=v2_body([row(1)]), headers={"x-team": "b"})
+        assert other.status_code == 200
+
+
 def test_a_model_that_always_fails_is_not_hammered() -> None:
     def respond(seen: Seen) -> tuple[int, dict[str, str], bytes]:
         return 500, {}, orjson.dumps({"error": "broken"})

@@ -6,8 +6,8 @@ recognized. So losses are also counted by client:
     a batch is lost         its clients are on trial: their requests run alone until `trials` of them have succeeded.
                             Each loss doubles that number, up to `MAX_TRIALS`
     a trial is lost         its payload certainly crashes the runtime: an offence of its client
-    `OFFENCES` of them      the client is paused: its requests are rejected for `FIRST_PAUSE_S`, then one runs. Each
-                            further offence doubles the pause, up to `MAX_PAUSE_S`
+    `CLIENT_OFFENCES` lost  the client is paused: its requests are rejected for `FIRST_PAUSE_S`, then it is on trial.
+                            Each further offence doubles the pause, up to `MAX_PAUSE_S`
 
 One offence does not pause a client, since a single payload among many may crash the runtime by a fault of the model.
 The offence of a payload counts once, for the first client whose trial it ends: many clients may send the same rows.
@@ -20,12 +20,13 @@ from collections import OrderedDict
 
 from shoal_proxy.batching.recovery import ALONE_S
 
-OFFENCES = 2
+CLIENT_OFFENCES = 2
 """Different payloads of a client that were lost alone, after which it is paused."""
 FIRST_PAUSE_S = 120.0
 """Long enough for the kubelet to restart a container that has ended some times within a minute."""
 MAX_PAUSE_S = 3600.0
-MAX_TRIALS = 64
+MAX_TRIALS = 8
+"""Few, as clients of a model that ends without any fault of theirs are on trial after each of its losses."""
 FORGET_S = 2 * MAX_PAUSE_S
 """Time to remember an offender after its last loss: longer than any pause. Other clients: `ALONE_S`."""
 MAX_CLIENTS = 1024
@@ -47,10 +48,10 @@ class _Record:
 
     @property
     def pause_s(self) -> float:
-        """Return the time between two requests while no trial succeeds; 0 below `OFFENCES`."""
-        if self.offences < OFFENCES:
+        """Return the time without requests after the last offence; 0 below `CLIENT_OFFENCES`."""
+        if self.offences < CLIENT_OFFENCES:
             return 0.0
-        return min(MAX_PAUSE_S, FIRST_PAUSE_S * (1 << min(self.offences - OFFENCES, 30)))
+        return min(MAX_PAUSE_S, FIRST_PAUSE_S * (1 << min(self.offences - CLIENT_OFFENCES, 30)))
 
 
 class SuspectClients:
@@ -60,10 +61,15 @@ class SuspectClients:
         self._records: OrderedDict[bytes, _Record] = OrderedDict()
         """By digest of the name, which may be a credential; the client with the latest loss is last."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no client is recorded."""
+        return not self._records
+
     def is_on_trial(self, name: str, now_s: float) -> bool:
         """Return whether each request of the client must run alone."""
         record = self._find(name, now_s)
-        return record is not None and record.trials > 0
+        return record is not None and (record.trials > 0 or now_s < record.paused_until_s)
 
     def is_offender(self, name: str, now_s: float) -> bool:
         """Return whether a trial of the client was lost."""
@@ -74,15 +80,6 @@ class SuspectClients:
         """Return for how long (s) further requests of the client are rejected; 0 if they are not."""
         record = self._find(name, now_s)
         return 0.0 if record is None else max(0.0, record.paused_until_s - now_s)
-
-    def begin_trial(self, name: str, now_s: float) -> None:
-        """Record that a request of the client is admitted.
-
-        The client's other requests are rejected until this one has succeeded, or the next pause has passed.
-        """
-        record = self._find(name, now_s)
-        if record is not None and record.trials and record.pause_s:
-            record.paused_until_s = now_s + record.pause_s
 
     def record_loss(self, name: str, now_s: float, *, sent_s: float, offends: bool = False) -> float:
         """Record that a batch with a request of the client was lost; return its new pause (s), or 0.
@@ -115,19 +112,23 @@ class SuspectClients:
         return record.pause_s
 
     def record_success(self, name: str) -> None:
-        """Record that a request of the client has succeeded alone."""
-        record = self._records.get(_digest(name)) if self._records else None
+        """Record that the runtime has executed a request of the client alone, and has not ended."""
+        record = self._records.get(_digest(name))
         if record is not None and record.trials:
             record.trials -= 1
-            record.paused_until_s = -1.0
 
     def _find(self, name: str, now_s: float) -> _Record | None:
-        """Return the client's record, unless it is too old."""
-        record = self._records.get(_digest(name)) if self._records else None
+        """Return the client's record; drop it if it is too old."""
+        if not self._records:
+            return None
+        key = _digest(name)
+        record = self._records.get(key)
         if record is None:
             return None
-        forget_s = FORGET_S if record.offences >= OFFENCES else ALONE_S
-        return record if now_s - record.last_s < forget_s else None
+        if now_s - record.last_s < (FORGET_S if record.offences >= CLIENT_OFFENCES else ALONE_S):
+            return record
+        del self._records[key]
+        return None
 
 
 def _digest(name: str) -> bytes:

@@ -77,7 +77,7 @@ class PendingRequest:
 
     __slots__ = (
         "arrived_s", "burst", "client", "deadline_s", "deliver", "dequeued_rows", "errors", "finished", "forwarded",
-        "inputs", "key", "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "return_s",
+        "inputs", "key", "lane", "lengths", "may_have_run", "on_trial", "parts", "queued_s", "resolved", "return_s",
         "returned_by_peer", "revision", "rows", "sender", "shadow", "size_bytes", "soft_deadline_s", "span", "sticky",
         "suspect", "timing", "trace", "turn_s",
     )  # fmt: skip
@@ -128,8 +128,10 @@ class PendingRequest:
         self.returned_by_peer = False
         """Whether a peer sent it back: it is not forwarded again."""
         self.suspect = False
-        """Whether its payload or its client was in a batch that was lost with a runtime: it runs alone, and is not
-        forwarded."""
+        """Whether its payload was in a batch that was lost with a runtime, or its client has ended one: it runs alone,
+        and is not forwarded."""
+        self.on_trial = False
+        """Whether its client was in such a batch, and has not ended a runtime: it runs alone here, or is forwarded."""
         self.revision = b""
         """Revision of the pods that serve it, while the service has a candidate."""
         self.shadow = False

@@ -2,8 +2,7 @@
 
     a batch is lost         its payloads are suspects; an idempotent model's requests run again in batches of their own.
                             Its clients are on trial (`client_suspicion`)
-    a suspect arrives, or a request of a client on trial
-                            it waits here, and runs in a batch of its own
+    a suspect arrives       it waits here, and runs in a batch of its own; so does a request of a client on trial
     it succeeds alone       its payload is no suspect any more
     it is lost alone, twice its payload is rejected for `ALONE_S`
 
@@ -13,8 +12,8 @@ and other requests are served in any case. So a payload that
 crashes the runtime ends at most `LOSSES_PER_PAYLOAD` of them, whatever their number, and affects other requests only in
 the first batch. Batches of more than `MAX_PIECES` requests are isolated in two steps, each of which costs one more.
 
-The last ready runtime does run the requests of clients on trial none of whose trials was lost: most of them are clients
-that only shared a batch, and would wait for nothing.
+The last ready runtime does run requests of clients on trial, unless a trial of the client was lost: most of these
+clients have only shared a batch. For the same reason, their requests may be forwarded to other replicas.
 
 All runtimes may end for another reason than a payload, such as their container's end. So copies of a payload that are
 lost at the same time count once, and no suspect is sent within `SETTLE_S` after a loss.
@@ -68,9 +67,9 @@ class Quarantine:
         self._lost = SuspectPayloads()
         self._clients = SuspectClients()
         self.waiting: deque[Batch] = deque()
-        """Batches of suspect payloads, and of clients of which a trial was lost."""
+        """Batches of suspects."""
         self.trials: deque[Batch] = deque()
-        """Batches of other clients on trial; they start after those in `waiting` that may start."""
+        """Batches of clients on trial; they start after those in `waiting` that may start."""
         self._lost_s = -NEVER_S
         """Time of the last loss."""
         self.yields = False
@@ -103,46 +102,34 @@ class Quarantine:
         return sum([part.pending.size_bytes for batch in held for part in batch.slices])
 
     def screen(self, pending: PendingRequest, now_s: float) -> ProxyError | None:
-        """Mark an arriving request as suspect if its payload or its client is; return the error if it is rejected.
-
-        Call it once for each request.
-        """
-        refusal = self._refusal(pending, now_s)
-        if refusal is None and self._clients.is_on_trial(pending.client_name, now_s):
-            self._clients.begin_trial(pending.client_name, now_s)
-        return refusal
-
-    def _refusal(self, pending: PendingRequest, now_s: float) -> ProxyError | None:
-        """Mark a request as suspect if it is; return the error if it must not run."""
+        """Mark a request that must run alone, by its payload or its client; return the error if it must not run."""
         losses = self._lost.offences(pending, now_s)
-        pending.suspect = losses is not None or self._clients.is_on_trial(pending.client_name, now_s)
         if losses is not None and losses >= LOST_ALONE:
             return CrashesRuntime(
                 f"the runtime was lost {losses} times while it ran only this request, so it does not run again for some"
                 " minutes. The log of the runtime states how it ended"
             )
+        pending.suspect, pending.on_trial = losses is not None, False
+        if self._clients.is_empty or not self._clients.is_on_trial(pending.client_name, now_s):
+            return None
+        if self._clients.is_offender(pending.client_name, now_s):
+            pending.suspect = True
+        pending.on_trial = not pending.suspect
         pause_s = self._clients.pause_left_s(pending.client_name, now_s)
         if not pause_s:
             return None
         return LimitReached(
-            "the runtime was lost repeatedly while it ran only a request of this client, whose requests are rejected"
-            " for a time. The log of the runtime states how it ended",
-            retry_after_s=max(1, ceil(pause_s)),
+            "several requests of this client ended the runtime while each ran alone, so its requests are rejected for a"
+            " time. The log of the runtime states how it ended",
+            retry_after_s=ceil(pause_s),
         )
 
-    def is_suspect(self, pending: PendingRequest, now_s: float) -> bool:
-        """Return whether the payload of ``pending`` was lost and has not succeeded since, or its client is on trial."""
-        if self._lost.offences(pending, now_s) is not None:
-            return True
-        return self._clients.is_on_trial(pending.client_name, now_s)
-
     def is_cleared(self, batch: Batch, now_s: float) -> bool:
-        """Return whether the request of a waiting batch has not begun, and is no suspect any more."""
-        part = batch.slices[0]
-        pending = part.pending
-        if batch.attempts or part.rows < pending.rows:
+        """Return whether the request of a waiting batch has not begun, and need not run alone any more."""
+        pending = batch.slices[0].pending
+        if batch.attempts or pending.dequeued_rows or self.screen(pending, now_s) is not None:
             return False
-        return not (pending.dequeued_rows or self.is_suspect(pending, now_s))
+        return not (pending.suspect or pending.on_trial)
 
     @property
     def last_start_s(self) -> float:
@@ -157,17 +144,21 @@ class Quarantine:
 
     def record_success(self, batch: Batch) -> None:
         """Clear the payload of a suspect that has succeeded. Call before its outcome is set."""
+        self.record_survival(batch)
         part = batch.slices[0]
-        if len(batch.slices) == 1:
-            self._clients.record_success(part.pending.client_name)
-            if part.rows == part.pending.rows:
-                self._lost.forgive(part.pending, part.inputs)
+        if part.rows == part.pending.rows and len(batch.slices) == 1:
+            self._lost.forgive(part.pending, part.inputs)
 
-    def admit(self, pending: PendingRequest, now_s: float) -> RejectionReason | None:
-        """Let an arriving suspect wait for its turn, or return the reason of its rejection."""
-        held, queue = self._held_with(pending, now_s), self._batcher.queue
+    def record_survival(self, batch: Batch) -> None:
+        """Record that the runtime has executed a batch of suspects, with a result or an error of the model."""
+        if len(batch.slices) == 1:
+            self._clients.record_success(batch.slices[0].pending.client_name)
+
+    def admit(self, pending: PendingRequest, *, suspect: bool) -> RejectionReason | None:
+        """Let an arriving request that must run alone wait for its turn, or return the reason of its rejection."""
+        held, queue = self.waiting if suspect else self.trials, self._batcher.queue
         # A client on trial sends as many requests as before, and one trial is enough for most clients.
-        most = MAX_HELD if held is self.waiting else queue.limits.max_rows - queue.rows
+        most = MAX_HELD if suspect else queue.limits.max_rows - queue.rows
         if len(held) >= most:
             return RejectionReason.QUEUE_ROWS
         held_bytes = self.size_bytes
@@ -178,17 +169,11 @@ class Quarantine:
             self._hold(pending, held)
         return rejection
 
-    def _held_with(self, pending: PendingRequest, now_s: float) -> deque[Batch]:
-        """Return the batches among which a suspect waits."""
-        offender = self._clients.is_offender(pending.client_name, now_s)
-        return self.waiting if offender or self._lost.offences(pending, now_s) is not None else self.trials
-
     def _hold(self, pending: PendingRequest, held: deque[Batch]) -> None:
-        """Let a request that has not begun wait for its turn, in batches that fit."""
-        max_rows = self._batcher.tables.max_rows(pending.key)
-        for start in range(pending.dequeued_rows, pending.rows, max_rows):
-            rows = min(max_rows, pending.rows - start)
-            held.append(make_batch([RequestSlice(pending, start, rows, pending.inputs)], suspect=True))
+        """Let the next rows of a request wait for their turn, as many as fit into a batch."""
+        rows = min(self._batcher.tables.max_rows(pending.key), pending.remaining_rows)
+        part = RequestSlice(pending, pending.dequeued_rows, rows, pending.inputs)
+        held.append(make_batch([part], suspect=True))
 
     def hold_again(self, batches: Sequence[Batch]) -> None:
         """Let parts of a lost batch wait, before all others."""
@@ -215,23 +200,25 @@ class Quarantine:
     def _isolate(self, now_s: float) -> dict[PendingRequest, ProxyError]:
         """Hold the queued requests that are suspects now; return the waiting requests to reject, with their errors."""
         rejected: dict[PendingRequest, ProxyError] = {}
-        for batch in (*self.waiting, *self.trials):
-            for pending in unresolved_requests(batch):
-                if (refusal := self._refusal(pending, now_s)) is not None:
-                    rejected[pending] = refusal
-        trials = list(self.trials)
+        held = [batch for batch in (*self.waiting, *self.trials) if batch.has_unresolved]
+        self.waiting.clear()
         self.trials.clear()
-        for batch in trials:
-            self._held_with(batch.slices[0].pending, now_s).append(batch)
+        for batch in held:
+            requests = unresolved_requests(batch)
+            for pending in requests:
+                if (refusal := self.screen(pending, now_s)) is not None:
+                    rejected[pending] = refusal
+            # It may have become a suspect since it began to wait.
+            (self.waiting if batch.attempts or requests[0].suspect else self.trials).append(batch)
         queue = self._batcher.queue
         for group in list(queue.groups.values()):
             for pending in list(group.requests()):
-                refusal = self._refusal(pending, now_s)
+                refusal = self.screen(pending, now_s)
                 if refusal is not None:
                     rejected[pending] = refusal
-                elif pending.suspect and not pending.dequeued_rows:
+                elif (pending.suspect or pending.on_trial) and not pending.dequeued_rows:
                     queue.remove(pending)
-                    self._hold(pending, self._held_with(pending, now_s))
+                    self._hold(pending, self.waiting if pending.suspect else self.trials)
         return rejected
 
     def _record_payloads(self, batch: Batch, now_s: float, sent_s: float) -> bool:
@@ -263,7 +250,11 @@ class Quarantine:
                 return None
             held.popleft()
             self.yields = True
-            return _started(batch, now_s)
+            started = _started(batch, now_s)
+            pending = started.slices[0].pending
+            if not batch.attempts and pending.remaining_rows:
+                self._hold(pending, held)
+            return started
         return None
 
     def _first(self, held: deque[Batch], now_s: float) -> Batch | None:
@@ -273,7 +264,6 @@ class Quarantine:
             live = [part for part in batch.slices if not part.pending.resolved]
             if live and self.is_cleared(batch, now_s):
                 # An identical request has succeeded, or others of its client: it may share a batch.
-                live[0].pending.suspect = False
                 self._batcher.queue.add(live[0].pending)
                 live = []
             if not live:

@@ -158,10 +158,7 @@ class Scheduler:
             self.batcher.isolate_requests(alone=self.checks.violated)
 
     def screen(self, pending: PendingRequest, now_s: float) -> ProxyError | None:
-        """Return the error of a request that must not run, since its client's rows ended runtimes; None if it may.
-
-        Call it once for each request, before `admit`.
-        """
+        """Return the error of a request that must not run, since rows of its client ended runtimes; None if it may."""
         return self._quarantine.screen(pending, now_s)
 
     def admit(self, pending: PendingRequest, now_s: float) -> Overloaded | None:
@@ -176,8 +173,8 @@ class Scheduler:
             self.traffic.arrived_rows += pending.rows
             # A peer's request must not cost this replica's own requests their place: when all are full, no one gains.
             is_late_forward = pending.forwarded and self.would_be_late(pending, now_s)
-            if pending.suspect:
-                rejection = self._quarantine.admit(runs, now_s)
+            if pending.suspect or pending.on_trial:
+                rejection = self._quarantine.admit(runs, suspect=pending.suspect)
             else:
                 rejection = RejectionReason.LATE if is_late_forward else self.batcher.admit(runs, now_s)
             if rejection is not None:
@@ -421,6 +418,8 @@ class Scheduler:
             mark_executed(unresolved_requests(batch))
         rejected: list[Delivery] = []
         offender, pause_s = None, 0.0
+        if batch.suspect and isinstance(error, ModelFailed | InvalidRequest):
+            self._quarantine.record_survival(batch)
         if isinstance(error, RuntimeLost):
             effects = self._quarantine.record_loss(running, now_s)
             offender, pause_s = effects.offender, effects.pause_s

@@ -35,6 +35,9 @@ from shoal_schema.interfaces.metrics import RejectionReason
 
 logger = logging.getLogger(__name__)
 
+_MAX_NAME = 128
+"""Characters of a client's name in the log."""
+
 
 class Dispatcher:
     """Sends the scheduler's batches and delivers results, in the event loop."""
@@ -444,8 +447,8 @@ class Dispatcher:
         if failure.offender is not None:
             # The fair-share header, which names other clients, may be a credential.
             account = failure.offender.client
-            name = "" if account is None else account.name
-            logger.warning("event=client_paused caller=%.128r pause_s=%d", name, failure.pause_s)
+            name = "" if account is None else account.name[:_MAX_NAME]
+            logger.warning("event=client_paused caller=%r pause_s=%d", name, failure.pause_s)
         if failure.pieces:
             self._metrics.retries += failure.pieces
             logger.warning(

@@ -7,6 +7,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from shoal_proxy.batching.client_suspicion import FIRST_PAUSE_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.quarantine import LOSSES_PER_PAYLOAD
 from shoal_proxy.batching.recovery import ALONE_S
@@ -189,6 +190,7 @@ def test_a_suspect_that_did_not_run_is_sent_again() -> None:
     gap_s=st.sampled_from([0.0, 0.001, 0.02]),
     idempotent=st.booleans(),
     others=st.lists(st.sampled_from([None, None, None, ModelFailed("no"), NotExecuted("no")]), max_size=20),
+    clients=st.lists(st.sampled_from(["", "a", "b"]), min_size=1, max_size=5),
 )
 @settings(deadline=None, max_examples=150)
 def test_whatever_arrives_each_payload_ends_few_runtimes(
@@ -197,11 +199,13 @@ def test_whatever_arrives_each_payload_ends_few_runtimes(
     instances: int,
     gap_s: float,
     others: list[ProxyError | None],
+    clients: list[str],
     *,
     idempotent: bool,
 ) -> None:
     requests = [
-        SimulatedRequest(gap_s * number, payload=payload, rows=rows[number]) for number, payload in enumerate(payloads)
+        SimulatedRequest(gap_s * number, payload=payload, rows=rows[number], client=clients[number % len(clients)])
+        for number, payload in enumerate(payloads)
     ]
     crashes, coming = Crashes(), iter(others)
 
@@ -251,3 +255,49 @@ def hostile_and_honest(seconds: int, *, named: bool) -> tuple[list[SimulatedRequ
 
 def served_share(requests: Sequence[SimulatedRequest]) -> float:
     return sum(request.completed_s is not None for request in requests) / len(requests)
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+@pytest.mark.parametrize(
+    ("restart_s", "served"),
+    [
+        pytest.param(lambda losses: 2.0, 0.97, id="2 s"),
+        pytest.param(lambda losses: 2.0 + min(300.0, 10.0 * losses), 0.65, id="back-off of 10 s for each restart"),
+    ],
+)
+def test_a_client_with_new_poison_each_time_ends_few_runtimes(
+    restart_s: Callable[[int], float], served: float, *, idempotent: bool
+) -> None:
+    proxy = Restarting(restart_s, idempotent=idempotent)
+    hostile, honest = hostile_and_honest(seconds=500, named=True)
+
+    Engine(proxy, linear, fault=Crashes()).run(sorted([*hostile, *honest], key=lambda request: request.arrived_s))
+
+    assert served_share(honest) > served
+    assert proxy.lost_s[-1] > 2 * FIRST_PAUSE_S, "it runs again after a pause"
+    in_first_pause = [lost_s for lost_s in proxy.lost_s if lost_s < FIRST_PAUSE_S]
+    assert len(in_first_pause) <= 4
+    assert len(proxy.lost_s) - len(in_first_pause) == 2
+    assert_nothing_is_kept(proxy)
+
+
+def test_a_client_without_a_name_is_not_told_apart() -> None:
+    proxy = Restarting(lambda losses: 2.0, idempotent=False)
+    hostile, honest = hostile_and_honest(seconds=60, named=False)
+
+    Engine(proxy, linear, fault=Crashes()).run(sorted([*hostile, *honest], key=lambda request: request.arrived_s))
+
+    # Every other client is as unknown, so that pausing them all would serve even fewer.
+    assert 0 < served_share(honest) < 0.1
+
+
+def test_a_client_that_also_sends_good_rows_is_paused_once_two_of_its_trials_were_lost() -> None:
+    proxy = Restarting(lambda losses: 2.0, idempotent=False)
+    hostile, honest = hostile_and_honest(seconds=120, named=True)
+    for number, request in enumerate(hostile):
+        request.payload = POISON + number if number % 4 == 0 else number % 7
+
+    Engine(proxy, linear, fault=Crashes()).run(sorted([*hostile, *honest], key=lambda request: request.arrived_s))
+
+    assert served_share(honest) > 0.8
+    assert len(proxy.lost_s) < 10
