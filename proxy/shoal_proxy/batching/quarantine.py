@@ -222,15 +222,22 @@ class Quarantine:
         return rejected
 
     def _record_payloads(self, batch: Batch, now_s: float, sent_s: float) -> bool:
-        """Record the payloads of a lost batch; return whether one was isolated, and lost alone for the first time."""
+        """Record the payloads of a lost batch; return whether one was isolated, for the first time."""
         self._lost.forget_old(now_s)
-        alone, left_bytes, losses = len(batch.slices) == 1, _MAX_DIGEST_BYTES, 0
+        alone, left_bytes, first = len(batch.slices) == 1, _MAX_DIGEST_BYTES, False
         for part in batch.slices:
             left_bytes -= part.pending.size_bytes
             if left_bytes >= 0 or alone:
-                # Not `pending.inputs`: a client that has disconnected may have sent the faulty rows.
-                losses = self._lost.failed(part.pending, now_s, inputs=part.inputs, times=int(alone), sent_s=sent_s)
-        return alone and batch.suspect and losses == 1
+                first = self._lost.failed(
+                    part.pending,
+                    now_s,
+                    # Not `pending.inputs`: a client that has disconnected may have sent the faulty rows.
+                    inputs=part.inputs,
+                    times=int(alone),
+                    sent_s=sent_s,
+                    isolated=alone and batch.suspect,
+                )
+        return first
 
     def next_batch(self, now_s: float) -> Batch | WaitUntil | None:
         """Return the next batch of suspects to start; None if none may run now and other batches may."""

@@ -276,7 +276,7 @@ def test_a_client_with_new_poison_each_time_ends_few_runtimes(
     assert served_share(honest) > served
     assert proxy.lost_s[-1] > 2 * FIRST_PAUSE_S, "it runs again after a pause"
     in_first_pause = [lost_s for lost_s in proxy.lost_s if lost_s < FIRST_PAUSE_S]
-    assert len(in_first_pause) <= 4
+    assert len(in_first_pause) == 3
     assert len(proxy.lost_s) - len(in_first_pause) == 2
     assert_nothing_is_kept(proxy)
 
