@@ -301,3 +301,36 @@ def test_a_client_that_also_sends_good_rows_is_paused_once_two_of_its_trials_wer
 
     assert served_share(honest) > 0.8
     assert len(proxy.lost_s) < 10
+
+
+class EndsByItself:
+    """Fault of an engine: the first batch after each 5 s is lost, whatever its rows."""
+
+    def __init__(self) -> None:
+        self.engine: Engine | None = None
+        self._next_s = 5.0
+
+    def __call__(self, batch: Sequence[SimulatedRequest], counts: Sequence[int]) -> ProxyError | None:
+        assert self.engine is not None
+        if self.engine.now_s < self._next_s:
+            return None
+        self._next_s += 5.0
+        return RuntimeLost("it ran out of memory")
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_a_runtime_that_ends_by_itself_costs_clients_with_names_no_more_than_others(*, idempotent: bool) -> None:
+    shares = []
+    for name in ("", "team-"):
+        proxy, fault = Restarting(lambda losses: 1.0, idempotent=idempotent), EndsByItself()
+        # The runtime can run 666 rows per second in full batches, and 200 alone.
+        requests = [
+            SimulatedRequest(number / 400, payload=number, client=name and f"{name}{number % 3}")
+            for number in range(400 * 60)
+        ]
+        fault.engine = Engine(proxy, linear, fault=fault)
+        fault.engine.run(requests)
+        assert len(proxy.lost_s) > 10
+        shares.append(served_share(requests))
+
+    assert shares[1] == pytest.approx(shares[0], abs=0.01), shares
