@@ -192,19 +192,21 @@ def test_a_client_whose_new_rows_crash_the_runtime_each_time_is_rejected_and_oth
         return None if (seen.inputs["x"] >= POISON).any() else ok(double(seen.inputs))
 
     with running_proxy(lambda: FakeRuntime(respond=respond), queue__fair_share_header="X-Team") as running:
-        answers = []
-        for number in range(4):
-            running.until(lambda: running.proxy.link.ready)
-            body = v2_body([row(POISON + 10 * number)])
-            answers.append(plain.post(running.url + V2_PATH, json=body, headers={"x-team": "a"}))
 
-        assert [answer.status_code for answer in answers] == [503, 503, 503, 429]
-        assert [answer.headers["x-shoal-executed"] for answer in answers] == ["maybe", "maybe", "maybe", "no"]
-        assert int(answers[-1].headers["retry-after"]) > 60
-        assert len(running.runtime.seen) == 3
-        running.until(lambda: running.proxy.link.ready)
-        other = plain.post(running.url + V2_PATH, json=v2_body([row(1)]), headers={"x-team": "b"})
-        assert other.status_code == 200
+        def ask(value: float, team: str) -> httpx.Response:
+            running.until(lambda: running.proxy.link.ready)
+            return plain.post(running.url + V2_PATH, json=v2_body([row(value)]), headers={"x-team": team})
+
+        lost = [ask(POISON + 10 * number, "a") for number in range(3)]
+        assert [(answer.status_code, answer.headers["x-shoal-executed"]) for answer in lost] == [(503, "maybe")] * 3
+        assert ask(1, "b").status_code == 200
+
+        rejected = ask(POISON + 100, "a")
+
+        assert (rejected.status_code, rejected.headers["x-shoal-executed"]) == (429, "no")
+        assert int(rejected.headers["retry-after"]) > 60
+        assert ask(1, "b").status_code == 200
+        assert len(running.runtime.seen) == 5
 
 
 def test_a_model_that_always_fails_is_not_hammered() -> None:

@@ -11,6 +11,10 @@ recognized. So losses are also counted by client:
 
 One offence does not pause a client, since a single payload among many may crash the runtime by a fault of the model.
 The offence of a payload counts once, for the first client whose trial it ends: many clients may send the same rows.
+The pause of a client protects the others, so it has no effect while no other client has sent a request for `OTHERS_S`.
+A runtime that ends by itself often does so soon after its start. So where trials of several clients are lost without a
+success between them, only the first one counts.
+
 Clients that share a name are one client. Requests without a name may come from any number of clients, so they are never
 on trial.
 """
@@ -18,6 +22,7 @@ on trial.
 import hashlib
 from collections import OrderedDict
 
+from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.recovery import ALONE_S
 
 CLIENT_OFFENCES = 2
@@ -29,6 +34,7 @@ MAX_TRIALS = 8
 """Few, as clients of a model that ends without any fault of theirs are on trial after each of its losses."""
 FORGET_S = 2 * MAX_PAUSE_S
 """Time to remember an offender after its last loss: longer than any pause. Other clients: `ALONE_S`."""
+OTHERS_S = 300.0
 MAX_CLIENTS = 1024
 
 
@@ -60,11 +66,23 @@ class SuspectClients:
     def __init__(self) -> None:
         self._records: OrderedDict[bytes, _Record] = OrderedDict()
         """By digest of the name, which may be a credential; the client with the latest loss is last."""
+        self._blamed: set[bytes] = set()
+        """Clients whose trials were lost since a batch has succeeded."""
+        self._latest, self._latest_s = b"", -NEVER_S
+        """The client of the latest request, and its time."""
+        self._before_s = -NEVER_S
+        """Time of the latest request of any other client."""
 
     @property
     def is_empty(self) -> bool:
         """Return whether no client is recorded."""
         return not self._records
+
+    def record_arrival(self, name: str, now_s: float) -> None:
+        """Record that a request of a client has arrived."""
+        if (key := _digest(name)) != self._latest:
+            self._latest, self._before_s = key, self._latest_s
+        self._latest_s = now_s
 
     def is_on_trial(self, name: str, now_s: float) -> bool:
         """Return whether each request of the client must run alone."""
@@ -79,7 +97,10 @@ class SuspectClients:
     def pause_left_s(self, name: str, now_s: float) -> float:
         """Return for how long (s) further requests of the client are rejected; 0 if they are not."""
         record = self._find(name, now_s)
-        return 0.0 if record is None else max(0.0, record.paused_until_s - now_s)
+        if record is None or now_s >= record.paused_until_s:
+            return 0.0
+        other_s = self._before_s if _digest(name) == self._latest else self._latest_s
+        return 0.0 if now_s - other_s >= OTHERS_S else record.paused_until_s - now_s
 
     def record_loss(self, name: str, now_s: float, *, sent_s: float, offends: bool = False) -> float:
         """Record that a batch with a request of the client was lost; return its new pause (s), or 0.
@@ -105,11 +126,19 @@ class SuspectClients:
         record.trials = min(MAX_TRIALS, 1 << min(record.losses - 1, 30))
         if len(self._records) > MAX_CLIENTS:
             self._records.popitem(last=False)
+        self.record_arrival(name, now_s)
         if not offends:
+            return 0.0
+        self._blamed.add(key)
+        if len(self._blamed) > 1:
             return 0.0
         record.offences += 1
         record.paused_until_s = now_s + record.pause_s
         return record.pause_s
+
+    def record_completion(self) -> None:
+        """Record that a batch of any clients has succeeded."""
+        self._blamed.clear()
 
     def record_success(self, name: str) -> None:
         """Record that the runtime has executed a request of the client alone, and has not ended."""

@@ -65,7 +65,7 @@ class Quarantine:
     def __init__(self, batcher: Batcher) -> None:
         self._batcher = batcher
         self._lost = SuspectPayloads()
-        self._clients = SuspectClients()
+        self.clients = SuspectClients()
         self.waiting: deque[Batch] = deque()
         """Batches of suspects."""
         self.trials: deque[Batch] = deque()
@@ -110,12 +110,12 @@ class Quarantine:
                 " minutes. The log of the runtime states how it ended"
             )
         pending.suspect, pending.on_trial = losses is not None, False
-        if self._clients.is_empty or not self._clients.is_on_trial(pending.client_name, now_s):
+        if self.clients.is_empty or not self.clients.is_on_trial(pending.client_name, now_s):
             return None
-        if self._clients.is_offender(pending.client_name, now_s):
+        if self.clients.is_offender(pending.client_name, now_s):
             pending.suspect = True
         pending.on_trial = not pending.suspect
-        pause_s = self._clients.pause_left_s(pending.client_name, now_s)
+        pause_s = self.clients.pause_left_s(pending.client_name, now_s)
         if not pause_s:
             return None
         return LimitReached(
@@ -152,7 +152,7 @@ class Quarantine:
     def record_survival(self, batch: Batch) -> None:
         """Record that the runtime has executed a batch of suspects, with a result or an error of the model."""
         if len(batch.slices) == 1:
-            self._clients.record_success(batch.slices[0].pending.client_name)
+            self.clients.record_success(batch.slices[0].pending.client_name)
 
     def admit(self, pending: PendingRequest, *, suspect: bool) -> RejectionReason | None:
         """Let an arriving request that must run alone wait for its turn, or return the reason of its rejection."""
@@ -192,7 +192,7 @@ class Quarantine:
             return LossEffects(self._isolate(now_s))  # says nothing of other payloads of its client
         clients = {part.pending.client_name: part.pending for part in running.batch.slices}
         for name, pending in clients.items():
-            pause_s = self._clients.record_loss(name, now_s, sent_s=running.sent_s, offends=offends)
+            pause_s = self.clients.record_loss(name, now_s, sent_s=running.sent_s, offends=offends)
             if pause_s:
                 return LossEffects(self._isolate(now_s), pending, pause_s)
         return LossEffects(self._isolate(now_s))

@@ -159,6 +159,9 @@ class Scheduler:
 
     def screen(self, pending: PendingRequest, now_s: float) -> ProxyError | None:
         """Return the error of a request that must not run, since rows of its client ended runtimes; None if it may."""
+        clients = self._quarantine.clients
+        if not clients.is_empty:
+            clients.record_arrival(pending.client_name, now_s)
         return self._quarantine.screen(pending, now_s)
 
     def admit(self, pending: PendingRequest, now_s: float) -> Overloaded | None:
@@ -310,6 +313,7 @@ class Scheduler:
         batch = running.batch
         for part in batch.slices:
             part.pending.timing = timing
+        self._quarantine.clients.record_completion()
         if batch.suspect:
             self._quarantine.record_success(batch)
         deliveries = split(batch, result, signature)

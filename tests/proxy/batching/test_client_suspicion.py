@@ -9,6 +9,7 @@ from shoal_proxy.batching.client_suspicion import (
     MAX_CLIENTS,
     MAX_PAUSE_S,
     MAX_TRIALS,
+    OTHERS_S,
     SuspectClients,
 )
 from shoal_proxy.batching.recovery import ALONE_S
@@ -61,6 +62,7 @@ def test_each_offence_beyond_the_first_doubles_the_pause() -> None:
     clients, now_s, pauses = SuspectClients(), 0.0, []
 
     for _ in range(CLIENT_OFFENCES + 7):
+        clients.record_arrival("b", now_s)
         pause_s = clients.record_loss("a", now_s, sent_s=now_s, offends=True)
         assert clients.pause_left_s("a", now_s) == pause_s
         pauses.append(pause_s)
@@ -72,8 +74,38 @@ def test_each_offence_beyond_the_first_doubles_the_pause() -> None:
     assert pauses == [0.0, FIRST_PAUSE_S, *[FIRST_PAUSE_S * 2**number for number in range(1, 5)], *longest]
 
 
+def test_a_pause_has_no_effect_while_no_other_client_sends_requests() -> None:
+    clients = after_losses(CLIENT_OFFENCES, offends=True)
+    clients.record_arrival("a", 2.0)
+    assert clients.pause_left_s("a", 2.0) == 0.0
+
+    clients.record_arrival("b", 3.0)
+    assert clients.pause_left_s("a", 4.0) > 0
+    clients.record_arrival("a", 5.0)
+    clients.record_arrival("a", 6.0)
+    assert clients.pause_left_s("a", 6.0) > 0
+    clients.record_loss("a", 7.0, sent_s=6.0, offends=True)
+    clients.record_loss("a", 8.0, sent_s=7.0, offends=True)
+
+    assert clients.pause_left_s("a", 2.0 + OTHERS_S) > 0
+    assert clients.pause_left_s("a", 3.0 + OTHERS_S) == 0.0
+
+
+def test_trials_of_several_clients_that_are_lost_in_a_row_are_the_runtimes_fault() -> None:
+    clients = SuspectClients()
+    pauses = [clients.record_loss(name, now_s, sent_s=now_s, offends=True) for now_s, name in enumerate("ababab")]
+    assert pauses == [0.0] * 6
+
+    clients.record_completion()
+
+    assert clients.record_loss("a", 7.0, sent_s=7.0, offends=True) == FIRST_PAUSE_S, "it had the first one"
+    clients.record_completion()
+    assert clients.record_loss("b", 8.0, sent_s=8.0, offends=True) == 0.0
+
+
 def test_a_pause_lasts_although_another_request_succeeds_meanwhile() -> None:
     clients = after_losses(CLIENT_OFFENCES, offends=True)
+    clients.record_arrival("b", 0.0)
     for _ in range(MAX_TRIALS):
         clients.record_success("a")
 

@@ -183,8 +183,8 @@ def test_a_client_is_known_by_its_key(*, coalesce: bool) -> None:
         assert arrive(scheduler, "KEY", value, float(value)) is None
         lose(scheduler, float(value))
 
-    assert isinstance(arrive(scheduler, "KEY", 4, 4.0), LimitReached)
     assert arrive(scheduler, "key", 4, 4.0) is None
+    assert isinstance(arrive(scheduler, "KEY", 4, 4.0), LimitReached)
 
 
 def test_a_batch_of_several_clients_in_one_request_is_of_no_client() -> None:
