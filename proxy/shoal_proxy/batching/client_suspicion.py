@@ -67,7 +67,7 @@ class SuspectClients:
         self._records: OrderedDict[bytes, _Record] = OrderedDict()
         """By digest of the name, which may be a credential; the client with the latest loss is last."""
         self._blamed: set[bytes] = set()
-        """Clients whose trials were lost since a batch has succeeded."""
+        """Up to two clients whose trials were lost since a batch has succeeded."""
         self._latest, self._latest_s = b"", -NEVER_S
         """The client of the latest request, and its time."""
         self._before_s = -NEVER_S
@@ -79,24 +79,26 @@ class SuspectClients:
         return not self._records
 
     def record_arrival(self, name: str, now_s: float) -> None:
-        """Record that a request of a client has arrived."""
+        """Record that a request of a client has arrived; drop the oldest record if its time is over."""
+        if self._records:
+            self._find(next(iter(self._records)), now_s)
         if (key := _digest(name)) != self._latest:
             self._latest, self._before_s = key, self._latest_s
         self._latest_s = now_s
 
     def is_on_trial(self, name: str, now_s: float) -> bool:
         """Return whether each request of the client must run alone."""
-        record = self._find(name, now_s)
+        record = self._find(_digest(name), now_s)
         return record is not None and (record.trials > 0 or now_s < record.paused_until_s)
 
     def is_offender(self, name: str, now_s: float) -> bool:
         """Return whether a trial of the client was lost."""
-        record = self._find(name, now_s)
+        record = self._find(_digest(name), now_s)
         return record is not None and record.offences > 0
 
     def pause_left_s(self, name: str, now_s: float) -> float:
         """Return for how long (s) further requests of the client are rejected; 0 if they are not."""
-        record = self._find(name, now_s)
+        record = self._find(_digest(name), now_s)
         if record is None or now_s >= record.paused_until_s:
             return 0.0
         other_s = self._before_s if _digest(name) == self._latest else self._latest_s
@@ -109,12 +111,12 @@ class SuspectClients:
             name: name of the client; without a name, nothing is recorded.
             now_s: monotonic time (s).
             sent_s: time at which the batch was sent. Losses of batches that ran at the same time have one cause.
-            offends: whether the request ran alone, and its payload was not lost alone before.
+            offends: whether the request ran alone, and its payload was not lost so before.
         """
         if not name:
             return 0.0
         key = _digest(name)
-        record = self._find(name, now_s)
+        record = self._find(key, now_s)
         if record is None:
             record = _Record(now_s)
         elif sent_s < record.last_s:
@@ -129,7 +131,8 @@ class SuspectClients:
         self.record_arrival(name, now_s)
         if not offends:
             return 0.0
-        self._blamed.add(key)
+        if len(self._blamed) < 2:
+            self._blamed.add(key)
         if len(self._blamed) > 1:
             return 0.0
         record.offences += 1
@@ -146,11 +149,8 @@ class SuspectClients:
         if record is not None and record.trials:
             record.trials -= 1
 
-    def _find(self, name: str, now_s: float) -> _Record | None:
-        """Return the client's record; drop it if it is too old."""
-        if not self._records:
-            return None
-        key = _digest(name)
+    def _find(self, key: bytes, now_s: float) -> _Record | None:
+        """Return a client's record; drop it if it is too old."""
         record = self._records.get(key)
         if record is None:
             return None

@@ -135,6 +135,16 @@ def test_losses_are_forgotten(losses: int, kept_s: float, *, offends: bool) -> N
     assert clients.record_loss("a", last_s + kept_s, sent_s=last_s, offends=True) == 0.0
 
 
+def test_the_record_of_a_client_that_does_not_return_is_dropped() -> None:
+    clients = after_losses(1)
+
+    clients.record_arrival("b", ALONE_S - 1)
+    assert not clients.is_empty
+    clients.record_arrival("b", ALONE_S)
+
+    assert clients.is_empty
+
+
 def test_the_number_of_recorded_clients_is_bounded() -> None:
     clients = SuspectClients()
     for number in range(MAX_CLIENTS + 1):

@@ -257,3 +257,60 @@ def test_requests_of_clients_on_trial_are_bounded_as_the_queue() -> None:
 
     assert rejections[:7] == [None] * 7
     assert [rejection.reason for rejection in rejections[7:] if rejection] == [RejectionReason.QUEUE_ROWS] * 2
+
+
+def test_a_trial_that_is_lost_with_another_runtime_is_no_offence() -> None:
+    scheduler = after_a_shared_loss()
+    scheduler.batcher.set_concurrency(2)
+    for client, value in (("a", 3), ("c", 4)):
+        assert arrive(scheduler, client, value, 1.0) is None
+    trial, other = sent(scheduler, 1.0), sent(scheduler, 1.0)
+    for running, now_s in ((other, 1.1), (trial, 1.15)):
+        scheduler.record_finished(running, now_s)
+        scheduler.fail_batch(running, RuntimeLost("crashed"), now_s)
+
+    pending = of("a", 5, 2.0)
+    assert scheduler.screen(pending, 2.0) is None
+    assert (pending.on_trial, pending.suspect) == (True, False)
+
+
+def test_a_request_that_was_alone_by_chance_is_no_offence() -> None:
+    scheduler = make_scheduler()
+    assert arrive(scheduler, "a", 1, 0.0) is None
+    lose(scheduler, 0.0)
+
+    pending = of("a", 2, 1.0)
+    assert scheduler.screen(pending, 1.0) is None
+    assert (pending.on_trial, pending.suspect) == (True, False)
+
+
+def test_the_same_payload_again_adds_no_trials() -> None:
+    scheduler = after_a_shared_loss()
+    for now_s in (1.0, 2.0):
+        assert arrive(scheduler, "a", 1, now_s) is None
+        lose(scheduler, now_s)
+
+    for value in (10, 11):
+        assert arrive(scheduler, "a", value, 3.0) is None
+        answer(scheduler, sent(scheduler, 3.0))
+    for value in (12, 13):
+        assert arrive(scheduler, "a", value, 3.0) is None
+
+    assert rows_of(sent(scheduler, 3.0)).ravel().tolist() == [12, 13]
+
+
+def test_of_a_lost_part_only_its_own_rows_run_alone() -> None:
+    scheduler = make_scheduler(idempotent=True)
+    large = request({"x": np.arange(20).reshape(20, 1)}, deadline_s=60.0)
+    assert scheduler.admit(large, 0.0) is None
+    lose(scheduler, 0.0)
+
+    rows, delivered = [], []
+    for _ in range(3):
+        running = sent(scheduler, 1.0)
+        rows.extend(rows_of(running).ravel().tolist())
+        delivered.extend(answer(scheduler, running))
+
+    assert sorted(rows) == [*range(20)]
+    assert [pending for pending, _ in delivered] == [large]
+    assert isinstance(scheduler.next_batch(1.0), WaitUntil)
