@@ -187,6 +187,28 @@ def test_a_batch_whose_runtime_dies_is_run_twice_only_if_that_is_allowed(*, idem
         assert len(running.runtime.seen) == before + (2 if idempotent else 1), "once more, and never a third time"
 
 
+def test_a_client_whose_new_rows_crash_the_runtime_each_time_is_rejected_and_others_are_served() -> None:
+    def respond(seen: Seen) -> tuple[int, dict[str, str], bytes] | None:
+        return None if (seen.inputs["x"] >= POISON).any() else ok(double(seen.inputs))
+
+    with running_proxy(lambda: FakeRuntime(respond=respond), queue__fair_share_header="X-Team") as running:
+
+        def ask(value: float, team: str) -> httpx.Response:
+            running.until(lambda: running.proxy.link.ready)
+            return plain.post(running.url + V2_PATH, json=v2_body([row(value)]), headers={"x-team": team})
+
+        lost = [ask(POISON + 10 * number, "a") for number in range(3)]
+        assert [(answer.status_code, answer.headers["x-shoal-executed"]) for answer in lost] == [(503, "maybe")] * 3
+        assert ask(1, "b").status_code == 200
+
+        rejected = ask(POISON + 100, "a")
+
+        assert (rejected.status_code, rejected.headers["x-shoal-executed"]) == (429, "no")
+        assert int(rejected.headers["retry-after"]) > 60
+        assert ask(1, "b").status_code == 200
+        assert len(running.runtime.seen) == 5
+
+
 def test_a_model_that_always_fails_is_not_hammered() -> None:
     def respond(seen: Seen) -> tuple[int, dict[str, str], bytes]:
         return 500, {}, orjson.dumps({"error": "broken"})

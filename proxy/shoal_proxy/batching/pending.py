@@ -77,9 +77,9 @@ class PendingRequest:
 
     __slots__ = (
         "arrived_s", "burst", "client", "deadline_s", "deliver", "dequeued_rows", "errors", "finished", "forwarded",
-        "inputs", "key", "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "return_s",
-        "returned_by_peer", "revision", "rows", "shadow", "size_bytes", "soft_deadline_s", "span", "sticky", "suspect",
-        "timing", "trace", "turn_s",
+        "inputs", "key", "lane", "lengths", "may_have_run", "on_trial", "parts", "queued_s", "resolved", "return_s",
+        "returned_by_peer", "revision", "rows", "sender", "shadow", "size_bytes", "soft_deadline_s", "span", "sticky",
+        "suspect", "timing", "trace", "turn_s",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (a dataclass would do, but mypyc does not compile what that generates)
@@ -128,7 +128,10 @@ class PendingRequest:
         self.returned_by_peer = False
         """Whether a peer sent it back: it is not forwarded again."""
         self.suspect = False
-        """Whether its payload was in a batch that was lost with a runtime: it runs alone, and is not forwarded."""
+        """Whether its payload was in a batch that was lost with a runtime, or its client has ended one: it runs alone,
+        and is not forwarded."""
+        self.on_trial = False
+        """Whether its client was in such a batch, and has not ended a runtime: it runs alone here, or is forwarded."""
         self.revision = b""
         """Revision of the pods that serve it, while the service has a candidate."""
         self.shadow = False
@@ -138,6 +141,8 @@ class PendingRequest:
         self.resolved = False
         self.client: AuthenticatedClient | None = None
         """The client's account, where access is limited."""
+        self.sender = ""
+        """Name of the client of the request that this one copies; empty for a client's own request."""
         self.burst: Burst | None = None
         """The requests answered with it; its connection reports there when its next request arrives."""
         self.span: Span | None = None
@@ -148,7 +153,7 @@ class PendingRequest:
 
     def copy_without_client(self) -> "PendingRequest":
         """Return an unstarted copy of the request that belongs to no client."""
-        return PendingRequest(
+        copy = PendingRequest(
             inputs=self.inputs,
             rows=self.rows,
             size_bytes=self.size_bytes,
@@ -161,6 +166,17 @@ class PendingRequest:
             lengths=self.lengths,
             trace=self.trace,
         )
+        copy.sender = self.client_name
+        return copy
+
+    @property
+    def client_name(self) -> str:
+        """Return the name of the authenticated client, or else the fair-share header; empty for neither."""
+        if self.shadow:  # rows of several clients, with the credentials of one
+            return ""
+        if self.client is not None:
+            return self.client.name
+        return self.sender or self.lane.share.decode("latin-1")
 
     @property
     def must_not_forward(self) -> bool:

@@ -51,6 +51,8 @@ class _Record(NamedTuple):
     traits: _Traits
     times: int
     last_s: float
+    isolated: bool
+    """Whether it has failed after it was isolated, and not just alone by chance."""
 
 
 def payload_digest(pending: PendingRequest, inputs: Mapping[str, Array] | None = None) -> bytes:
@@ -88,8 +90,9 @@ class SuspectPayloads:
         inputs: Mapping[str, Array] | None = None,
         times: int = 1,
         sent_s: float | None = None,
-    ) -> None:
-        """Record that ``pending`` failed.
+        isolated: bool = False,
+    ) -> bool:
+        """Record that ``pending`` failed; return whether its payload has failed isolated for the first time.
 
         Args:
             pending: the request.
@@ -98,16 +101,20 @@ class SuspectPayloads:
             times: failures to add: 1 for a batch without other requests, 0 if others may have caused it.
             sent_s: time at which its batch was sent, if batches that ran at the same time have one cause: a failure of
                 a batch that was sent before the last failure adds none.
+            isolated: whether it ran alone because its payload or its client was a suspect.
         """
         mark, traits = payload_digest(pending, inputs), _traits_of(pending, inputs)
         before = self._failed.pop(mark, None)
         if before is not None and sent_s is not None and sent_s < before.last_s:
-            times = 0
-        self._failed[mark] = _Record(traits, times if before is None else before.times + times, now_s)
+            times, isolated = 0, False
+        known = before is not None and before.isolated
+        earlier = 0 if before is None else before.times
+        self._failed[mark] = _Record(traits, earlier + times, now_s, known or isolated)
         if before is None:
             self._traits[traits] += 1
         if len(self._failed) > _MAX_RECORDS:
             self._forget(next(iter(self._failed)))
+        return isolated and not known
 
     def must_run_alone(self, pending: PendingRequest, now_s: float) -> bool:
         """Return whether the payload of ``pending`` must run in its own batch.

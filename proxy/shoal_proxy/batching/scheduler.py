@@ -39,7 +39,6 @@ from shoal_proxy.batching.row_checks.samples import SamplingRules
 from shoal_proxy.batching.row_checks.suspicion import RowCheck
 from shoal_proxy.errors import (
     BatchTooLarge,
-    CrashesRuntime,
     DeadlineExceeded,
     InvalidRequest,
     ModelFailed,
@@ -83,6 +82,9 @@ class BatchFailure(NamedTuple):
     """Number of smaller or equal batches that are sent instead."""
     max_rows: int | None = None
     """New limit of rows for batches of its shape, where it ran out of memory."""
+    offender: PendingRequest | None = None
+    """A request that ended a runtime, whose client's requests are rejected from now on."""
+    pause_s: float = 0.0
 
 
 class Scheduler:
@@ -155,8 +157,11 @@ class Scheduler:
             self.checks.set_model(signature.identity, SamplingRules(signature))
             self.batcher.isolate_requests(alone=self.checks.violated)
 
-    def screen(self, pending: PendingRequest, now_s: float) -> CrashesRuntime | None:
-        """Return the error of a request that must not run, since its rows ended the runtime repeatedly; or None."""
+    def screen(self, pending: PendingRequest, now_s: float) -> ProxyError | None:
+        """Return the error of a request that must not run, since rows of its client ended runtimes; None if it may."""
+        clients = self._quarantine.clients
+        if not clients.is_empty:
+            clients.record_arrival(pending.client_name, now_s)
         return self._quarantine.screen(pending, now_s)
 
     def admit(self, pending: PendingRequest, now_s: float) -> Overloaded | None:
@@ -171,8 +176,8 @@ class Scheduler:
             self.traffic.arrived_rows += pending.rows
             # A peer's request must not cost this replica's own requests their place: when all are full, no one gains.
             is_late_forward = pending.forwarded and self.would_be_late(pending, now_s)
-            if pending.suspect:
-                rejection = self._quarantine.admit(runs)
+            if pending.suspect or pending.on_trial:
+                rejection = self._quarantine.admit(runs, suspect=pending.suspect)
             else:
                 rejection = RejectionReason.LATE if is_late_forward else self.batcher.admit(runs, now_s)
             if rejection is not None:
@@ -227,7 +232,7 @@ class Scheduler:
     def _next(self, now_s: float) -> SchedulerStep | WaitUntil:
         if self._pieces and (step := self._next_piece(now_s)) is not None:
             return step
-        if self._quarantine.waiting and (suspect := self._quarantine.next_batch(now_s)) is not None:
+        if not self._quarantine.is_empty and (suspect := self._quarantine.next_batch(now_s)) is not None:
             return suspect if isinstance(suspect, WaitUntil) else self._start(suspect, now_s)
         if len(self.batcher.running) >= self.batcher.limits.in_flight and self._quarantine.runs_suspect:
             return WaitUntil()  # a batch behind a suspect would be lost with it
@@ -308,6 +313,7 @@ class Scheduler:
         batch = running.batch
         for part in batch.slices:
             part.pending.timing = timing
+        self._quarantine.clients.record_completion()
         if batch.suspect:
             self._quarantine.record_success(batch)
         deliveries = split(batch, result, signature)
@@ -355,7 +361,7 @@ class Scheduler:
     @property
     def is_idle(self) -> bool:
         """Return whether no rows wait or run."""
-        return not (self.queue.requests or self.batcher.running or self._pieces or self._quarantine.waiting)
+        return not (self.queue.requests or self.batcher.running or self._pieces) and self._quarantine.is_empty
 
     @property
     def device_load(self) -> float:
@@ -415,8 +421,13 @@ class Scheduler:
         if error.may_have_run:
             mark_executed(unresolved_requests(batch))
         rejected: list[Delivery] = []
+        offender, pause_s = None, 0.0
+        if batch.suspect and isinstance(error, ModelFailed | InvalidRequest):
+            self._quarantine.record_survival(batch)
         if isinstance(error, RuntimeLost):
-            for pending, refusal in self._quarantine.record_loss(running, now_s).items():
+            effects = self._quarantine.record_loss(running, now_s)
+            offender, pause_s = effects.offender, effects.pause_s
+            for pending, refusal in effects.rejected.items():
                 rejected.extend(self._outcomes.drop((pending,), refusal))
         pieces = self._recovery.batches_to_retry(batch, error, fitting_rows)
         if pieces:
@@ -425,8 +436,8 @@ class Scheduler:
                 self._quarantine.hold_again(pieces)
             else:
                 self._pieces.extendleft(reversed(pieces))
-            return BatchFailure(rejected, len(pieces), max_rows)
-        return BatchFailure([*rejected, *self._give_up(batch, error, now_s)], 0, max_rows)
+            return BatchFailure(rejected, len(pieces), max_rows, offender, pause_s)
+        return BatchFailure([*rejected, *self._give_up(batch, error, now_s)], 0, max_rows, offender, pause_s)
 
     def expire(self, now_s: float) -> list[Delivery]:
         """Resolve the requests past their deadline, and return their outcomes.
@@ -482,7 +493,7 @@ class Scheduler:
             self._outcomes.batch_ended(running)
         for group in list(self.queue.groups.values()):
             deliveries.extend(self._outcomes.drop(list(group.requests()), error))
-        for held in (self._pieces, self._quarantine.waiting):
+        for held in (self._pieces, self._quarantine.waiting, self._quarantine.trials):
             while held:
                 deliveries.extend(self._give_up(held.popleft(), error, now_s))
         return deliveries

@@ -35,6 +35,9 @@ from shoal_schema.interfaces.metrics import RejectionReason
 
 logger = logging.getLogger(__name__)
 
+_MAX_NAME = 128
+"""Characters of a client's name in the log."""
+
 
 class Dispatcher:
     """Sends the scheduler's batches and delivers results, in the event loop."""
@@ -158,6 +161,7 @@ class Dispatcher:
             RuntimeUnavailable: the runtime is not ready.
             Draining: this replica is draining.
             CrashesRuntime: the request's rows have ended the runtime repeatedly.
+            LimitReached: different rows of the request's client have.
         """
         if self.recorder.active:
             self.recorder.arrived(pending)
@@ -193,9 +197,13 @@ class Dispatcher:
 
         Raises:
             Overloaded: the queue is full, or the request would miss its deadline.
+            CrashesRuntime: as `submit`.
+            LimitReached: as `submit`.
         """
         if self.recorder.active:
             self.recorder.arrived(pending)
+        if (refusal := self.scheduler.screen(pending, pending.arrived_s)) is not None:
+            raise refusal
         if self.comparing:
             pending.revision = self.revision
         self._admit(pending, pending.arrived_s)
@@ -333,8 +341,12 @@ class Dispatcher:
     def readmit(self, pending: PendingRequest) -> None:
         """Admit a request that another replica did not run, as if it had not been forwarded."""
         pending.returned_by_peer = True
+        now_s = time.monotonic()
         try:
-            self._admit(pending, time.monotonic())
+            # Its rows may have ended a runtime meanwhile, or its client's.
+            if (refusal := self.scheduler.screen(pending, now_s)) is not None:
+                raise refusal
+            self._admit(pending, now_s)
         except ProxyError as error:
             self._deliver([pending.resolve(error)])
 
@@ -432,6 +444,11 @@ class Dispatcher:
         failure = self.scheduler.fail_batch(running, error, now_s)
         if failure.max_rows is not None:
             logger.warning("event=out_of_memory rows=%d next_at_most=%d", running.rows, failure.max_rows)
+        if failure.offender is not None:
+            # The fair-share header, which names other clients, may be a credential.
+            account = failure.offender.client
+            name = "" if account is None else account.name[:_MAX_NAME]
+            logger.warning("event=client_paused caller=%r pause_s=%d", name, failure.pause_s)
         if failure.pieces:
             self._metrics.retries += failure.pieces
             logger.warning(

@@ -25,6 +25,8 @@ class SimulatedRequest:
     """Whether ``soft_deadline_s`` is the client's own timeout, which the discipline then knows."""
     previous: "SimulatedRequest | None" = None
     """The request of the same client whose response this one follows."""
+    client: str = ""
+    """Name of the client, by which it is recognized; empty for none."""
     payload: int = 0
     """Identifies the contents of the request's rows; requests with equal contents are identical."""
     deadline_s: float = NEVER_S

@@ -7,7 +7,15 @@ import numpy as np
 
 from shoal_proxy.batching.batch import BatchResult
 from shoal_proxy.batching.batcher import Batcher, RunningBatch
-from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, PendingRequest, discard
+from shoal_proxy.batching.pending import (
+    NEVER_S,
+    PLAIN_LANE,
+    BatchKey,
+    Delivery,
+    LaneKey,
+    PendingRequest,
+    discard,
+)
 from shoal_proxy.batching.policy import BatchLimits, WaitUntil
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.returns import Burst
@@ -66,6 +74,7 @@ class SchedulerDiscipline:
             deadline_s=request.deadline_s,
             deliver=discard,
             key=_key(request),
+            lane=LaneKey(request.client.encode()) if request.client else PLAIN_LANE,
             soft_deadline_s=request.soft_deadline_s if request.own else NEVER_S,
         )
         if self.scheduler.screen(pending, now_s) is not None or self.scheduler.admit(pending, now_s) is not None:

@@ -74,6 +74,17 @@ def test_an_error_of_the_model_is_the_result(running: RunningProxy) -> None:
     assert response.headers["x-shoal-executed"] == "maybe"
 
 
+def test_rows_that_crash_the_runtime_twice_do_not_run_again(running: RunningProxy) -> None:
+    running.runtime.respond = lambda seen: None
+    results = []
+    for _ in range(3):
+        running.until(lambda: running.proxy.link.ready)
+        results.append(result(running.url, accept(running.url)))
+    assert [response.status_code for response in results] == [503, 503, 500]
+    assert [response.headers["x-shoal-executed"] for response in results] == ["maybe", "maybe", "no"]
+    assert len(running.runtime.seen) == 2
+
+
 def test_a_disconnect_after_acceptance_cancels_nothing(running: RunningProxy) -> None:
     running.hold()
     with plain.Client() as client:

@@ -7,11 +7,12 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from shoal_proxy.batching.client_suspicion import FIRST_PAUSE_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.quarantine import LOSSES_PER_PAYLOAD
 from shoal_proxy.batching.recovery import ALONE_S
 from shoal_proxy.errors import ModelFailed, NotExecuted, ProxyError, RuntimeLost
-from shoal_proxy.simulator.engine import Engine, SimulatedRequest
+from shoal_proxy.simulator.engine import Engine, SendBatch, SimulatedRequest, SleepUntil
 from shoal_proxy.simulator.shoal import SchedulerDiscipline
 from shoal_schema.resource.traffic import BatchingPolicy
 from tests.proxy.simulator.test_faults import assert_nothing_is_kept, linear, outcomes
@@ -189,6 +190,7 @@ def test_a_suspect_that_did_not_run_is_sent_again() -> None:
     gap_s=st.sampled_from([0.0, 0.001, 0.02]),
     idempotent=st.booleans(),
     others=st.lists(st.sampled_from([None, None, None, ModelFailed("no"), NotExecuted("no")]), max_size=20),
+    clients=st.lists(st.sampled_from(["", "a", "b"]), min_size=1, max_size=5),
 )
 @settings(deadline=None, max_examples=150)
 def test_whatever_arrives_each_payload_ends_few_runtimes(
@@ -197,11 +199,13 @@ def test_whatever_arrives_each_payload_ends_few_runtimes(
     instances: int,
     gap_s: float,
     others: list[ProxyError | None],
+    clients: list[str],
     *,
     idempotent: bool,
 ) -> None:
     requests = [
-        SimulatedRequest(gap_s * number, payload=payload, rows=rows[number]) for number, payload in enumerate(payloads)
+        SimulatedRequest(gap_s * number, payload=payload, rows=rows[number], client=clients[number % len(clients)])
+        for number, payload in enumerate(payloads)
     ]
     crashes, coming = Crashes(), iter(others)
 
@@ -213,3 +217,120 @@ def test_whatever_arrives_each_payload_ends_few_runtimes(
         sizes = {request.rows for request in requests if request.payload == payload}
         # Batches that were sent before the first loss was known are lost too.
         assert lost <= len(sizes) * (LOSSES_PER_PAYLOAD + at_once)
+
+
+class Restarting(SchedulerDiscipline):
+    """A proxy with a single runtime, which is away for a while after each loss: arrivals are rejected meanwhile."""
+
+    def __init__(self, restart_s: Callable[[int], float], *, idempotent: bool) -> None:
+        super().__init__(BatchLimits(8), idempotent=idempotent)
+        self._restart_s = restart_s
+        self._back_s = 0.0
+        self.lost_s: list[float] = []
+
+    def arrive(self, request: SimulatedRequest, now_s: float) -> Sequence[SimulatedRequest]:
+        return (request,) if now_s < self._back_s else super().arrive(request, now_s)
+
+    def decide(self, now_s: float) -> SendBatch | SleepUntil:
+        return SleepUntil(self._back_s) if now_s < self._back_s else super().decide(now_s)
+
+    def failed(self, batch: Sequence[SimulatedRequest], error: ProxyError, now_s: float) -> Sequence[SimulatedRequest]:
+        self._back_s = now_s + self._restart_s(len(self.lost_s))
+        self.lost_s.append(now_s)
+        return super().failed(batch, error, now_s)
+
+
+def hostile_and_honest(seconds: int, *, named: bool) -> tuple[list[SimulatedRequest], list[SimulatedRequest]]:
+    """Return requests of a client whose rows always crash, new ones every 100 ms, and of three others."""
+    hostile = [
+        SimulatedRequest(number / 10, payload=POISON + number, client="hostile" if named else "")
+        for number in range(10 * seconds)
+    ]
+    honest = [
+        SimulatedRequest(number / 60 + 0.003, payload=number % 7, client=f"honest-{number % 3}" if named else "")
+        for number in range(60 * seconds)
+    ]
+    return hostile, honest
+
+
+def served_share(requests: Sequence[SimulatedRequest]) -> float:
+    return sum(request.completed_s is not None for request in requests) / len(requests)
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+@pytest.mark.parametrize(
+    ("restart_s", "served"),
+    [
+        pytest.param(lambda losses: 2.0, 0.97, id="2 s"),
+        pytest.param(lambda losses: 2.0 + min(300.0, 10.0 * losses), 0.65, id="back-off of 10 s for each restart"),
+    ],
+)
+def test_a_client_with_new_poison_each_time_ends_few_runtimes(
+    restart_s: Callable[[int], float], served: float, *, idempotent: bool
+) -> None:
+    proxy = Restarting(restart_s, idempotent=idempotent)
+    hostile, honest = hostile_and_honest(seconds=500, named=True)
+
+    Engine(proxy, linear, fault=Crashes()).run(sorted([*hostile, *honest], key=lambda request: request.arrived_s))
+
+    assert served_share(honest) > served
+    assert proxy.lost_s[-1] > 2 * FIRST_PAUSE_S, "it runs again after a pause"
+    in_first_pause = [lost_s for lost_s in proxy.lost_s if lost_s < FIRST_PAUSE_S]
+    assert len(in_first_pause) == 3
+    assert len(proxy.lost_s) - len(in_first_pause) == 2
+    assert_nothing_is_kept(proxy)
+
+
+def test_a_client_without_a_name_is_not_told_apart() -> None:
+    proxy = Restarting(lambda losses: 2.0, idempotent=False)
+    hostile, honest = hostile_and_honest(seconds=60, named=False)
+
+    Engine(proxy, linear, fault=Crashes()).run(sorted([*hostile, *honest], key=lambda request: request.arrived_s))
+
+    # Every other client is as unknown, so that pausing them all would serve even fewer.
+    assert 0 < served_share(honest) < 0.1
+
+
+def test_a_client_that_also_sends_good_rows_is_paused_once_two_of_its_trials_were_lost() -> None:
+    proxy = Restarting(lambda losses: 2.0, idempotent=False)
+    hostile, honest = hostile_and_honest(seconds=120, named=True)
+    for number, request in enumerate(hostile):
+        request.payload = POISON + number if number % 4 == 0 else number % 7
+
+    Engine(proxy, linear, fault=Crashes()).run(sorted([*hostile, *honest], key=lambda request: request.arrived_s))
+
+    assert served_share(honest) > 0.8
+    assert len(proxy.lost_s) < 10
+
+
+class EndsByItself:
+    """Fault of an engine: the first batch after each 5 s is lost, whatever its rows."""
+
+    def __init__(self) -> None:
+        self.engine: Engine | None = None
+        self._next_s = 5.0
+
+    def __call__(self, batch: Sequence[SimulatedRequest], counts: Sequence[int]) -> ProxyError | None:
+        assert self.engine is not None
+        if self.engine.now_s < self._next_s:
+            return None
+        self._next_s += 5.0
+        return RuntimeLost("it ran out of memory")
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_a_runtime_that_ends_by_itself_costs_clients_with_names_no_more_than_others(*, idempotent: bool) -> None:
+    shares = []
+    for name in ("", "team-"):
+        proxy, fault = Restarting(lambda losses: 1.0, idempotent=idempotent), EndsByItself()
+        # The runtime can run 666 rows per second in full batches, and 200 alone.
+        requests = [
+            SimulatedRequest(number / 400, payload=number, client=name and f"{name}{number % 3}")
+            for number in range(400 * 60)
+        ]
+        fault.engine = Engine(proxy, linear, fault=fault)
+        fault.engine.run(requests)
+        assert len(proxy.lost_s) > 10
+        shares.append(served_share(requests))
+
+    assert shares[1] == pytest.approx(shares[0], abs=0.01), shares
