@@ -17,9 +17,10 @@ from typing import BinaryIO
 import httpx
 import pytest
 
-from examples.server import POLL_INTERVAL_S, free_ports, start, stop, tail
+from examples.server import POLL_INTERVAL_S, start, stop, tail
 from tests import plain
 from tests.archives import WORDS, archived
+from tests.ports import free_port
 
 pytestmark = pytest.mark.integration
 
@@ -54,7 +55,8 @@ def wait_until_healthy(served: Served) -> None:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     files = {**WORDS, "model-config.yaml": "batchSize: 4\n"}
     archive = archived(tmp_path_factory.mktemp("several"), "words", files, "words.py", config_file="model-config.yaml")
-    port, admin_port, management = free_ports(3)
+    # Models that are registered get the ports after `admin_port`.
+    port, management, admin_port, *_ = [free_port() for _ in range(20)]
     models = [f"words={archive}", f"plus={ADDER}"]
     options = [f"--port={port}", f"--admin-port={admin_port}", "--management", f"--management-port={management}"]
     with tempfile.TemporaryFile() as log:
