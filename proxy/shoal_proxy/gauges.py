@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from shoal_proxy.explaining.load import demand, expected_wait_s, utilization
 from shoal_proxy.explaining.report import last_key
@@ -10,10 +10,30 @@ from shoal_proxy.lifecycle.drain import ProxyPhase
 from shoal_schema.interfaces import metrics as declared
 
 if TYPE_CHECKING:
-    from shoal_proxy.server import Proxy
+    from shoal_proxy.asynchronous.delivery import WebhookDelivery
+    from shoal_proxy.asynchronous.execution import AsyncRequests
+    from shoal_proxy.batching.scheduler import Scheduler
+    from shoal_proxy.certificate import Certificate
+    from shoal_proxy.dispatch.dispatcher import Dispatcher
+    from shoal_proxy.dispatch.link import ModelLink
+    from shoal_proxy.dispatch.unread import UnreadResponses
+    from shoal_proxy.http.connection_limits import ConnectionLimits
 
 
-def gauges_of(proxy: "Proxy") -> dict[declared.Metric, Callable[[], float | None]]:
+class MeasuredParts(Protocol):
+    """The parts of a proxy that its gauges describe."""
+
+    scheduler: "Scheduler"
+    dispatcher: "Dispatcher"
+    link: "ModelLink"
+    front_limits: "ConnectionLimits"
+    unread: "UnreadResponses"
+    certificate: "Certificate | None"
+    asynchronous: "AsyncRequests | None"
+    webhooks: "WebhookDelivery | None"
+
+
+def gauges_of(proxy: MeasuredParts) -> dict[declared.Metric, Callable[[], float | None]]:
     """Return the functions that read the gauges of a proxy, by metric."""
     scheduler, queue = proxy.scheduler, proxy.scheduler.queue
     certificate, checks = proxy.certificate, scheduler.checks
