@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.dispatch.runtime_connection import MAX_HEAD_BYTES, ResponseMemory, RuntimeConnection, RuntimeResponse
-from shoal_proxy.errors import ModelFailed, NotExecuted
+from shoal_proxy.dispatch.upstream import Upstream
+from shoal_proxy.errors import ModelFailed, NotExecuted, RuntimeLost
+from shoal_schema.fields.addresses import Address
 
 ASK = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -219,3 +222,37 @@ def test_an_abandoned_response_leaves_nothing(tmp_path: Path, announced: bool) -
     finally:
         tracemalloc.stop()
         gc.enable()
+
+
+def test_no_batch_follows_on_other_connections_of_a_runtime_that_ends(tmp_path: Path) -> None:
+    async def run() -> None:
+        accepted: list[asyncio.StreamWriter] = []
+        begun, go_on = asyncio.Semaphore(0), asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            accepted.append(writer)
+            with suppress(asyncio.IncompleteReadError):
+                while b"/ready" in await reader.readuntil(b"\r\n\r\n"):
+                    begun.release()
+                    await go_on.wait()
+                    writer.write(ANSWER)
+            writer.close()
+
+        server = await asyncio.start_unix_server(serve, str(tmp_path / "s"))
+        upstream = Upstream(Address(path=str(tmp_path / "s")), "m", on_lost=lambda: None)
+        ready = [asyncio.create_task(upstream.model_ready((), NEVER_S)) for _ in range(3)]
+        for _ in ready:
+            await begun.acquire()
+        go_on.set()
+        await asyncio.gather(*ready)
+        assert len(accepted) == 3
+        with pytest.raises(RuntimeLost):
+            await upstream.infer(b"{}", [], (), NEVER_S)
+
+        assert (await upstream.model_ready((), NEVER_S)).status == 200
+        assert len(accepted) == 4, "the idle connections were closed"
+        upstream.close()
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(run())

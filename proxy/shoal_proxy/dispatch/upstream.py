@@ -262,6 +262,9 @@ class Upstream:
         self._connections.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
+        elif not connection.announced:
+            # A process that ends closes its connections one after the other: none of them gets another batch.
+            self.drop_idle()
         # An expected close, or one connection of several, does not mean that the runtime is lost.
         if not (self._closed or self._connections or connection.announced):
             self._on_lost()
