@@ -121,6 +121,7 @@ class SuspectClients:
             record = _Record(now_s)
         elif sent_s < record.last_s:
             return 0.0
+        is_first = not self._records
         self._records[key] = record
         self._records.move_to_end(key)
         record.last_s = now_s
@@ -129,6 +130,9 @@ class SuspectClients:
         if len(self._records) > MAX_CLIENTS:
             self._records.popitem(last=False)
         self.record_arrival(name, now_s)
+        if is_first:
+            # Arrivals before were not recorded: other clients may have sent requests.
+            self._before_s = now_s
         if not offends:
             return 0.0
         if len(self._blamed) < 2:
@@ -148,6 +152,8 @@ class SuspectClients:
         record = self._records.get(_digest(name))
         if record is not None and record.trials:
             record.trials -= 1
+            if not record.trials and record.offences < CLIENT_OFFENCES:
+                record.offences = 0  # a runtime that ends at random loses some trials of any client
 
     def _find(self, key: bytes, now_s: float) -> _Record | None:
         """Return a client's record; drop it if it is too old."""

@@ -77,18 +77,33 @@ def test_each_offence_beyond_the_first_doubles_the_pause() -> None:
 def test_a_pause_has_no_effect_while_no_other_client_sends_requests() -> None:
     clients = after_losses(CLIENT_OFFENCES, offends=True)
     clients.record_arrival("a", 2.0)
-    assert clients.pause_left_s("a", 2.0) == 0.0
+    assert clients.pause_left_s("a", 2.0) > 0, "requests before the first loss are not recorded"
+    clients.record_loss("a", OTHERS_S, sent_s=OTHERS_S - 1.0, offends=True)
+    assert clients.pause_left_s("a", OTHERS_S) == 0.0
 
-    clients.record_arrival("b", 3.0)
-    assert clients.pause_left_s("a", 4.0) > 0
-    clients.record_arrival("a", 5.0)
-    clients.record_arrival("a", 6.0)
-    assert clients.pause_left_s("a", 6.0) > 0
-    clients.record_loss("a", 7.0, sent_s=6.0, offends=True)
-    clients.record_loss("a", 8.0, sent_s=7.0, offends=True)
+    clients.record_arrival("b", OTHERS_S + 3.0)
+    assert clients.pause_left_s("a", OTHERS_S + 4.0) > 0
+    clients.record_arrival("a", OTHERS_S + 5.0)
+    clients.record_arrival("a", OTHERS_S + 6.0)
+    clients.record_loss("a", OTHERS_S + 7.0, sent_s=OTHERS_S + 6.0, offends=True)
+    clients.record_loss("a", OTHERS_S + 8.0, sent_s=OTHERS_S + 7.0, offends=True)
 
-    assert clients.pause_left_s("a", 2.0 + OTHERS_S) > 0
-    assert clients.pause_left_s("a", 3.0 + OTHERS_S) == 0.0
+    assert clients.pause_left_s("a", 2.0 + 2 * OTHERS_S) > 0
+    assert clients.pause_left_s("a", 3.0 + 2 * OTHERS_S) == 0.0
+
+
+def test_an_offence_is_forgiven_once_all_trials_have_succeeded() -> None:
+    clients = after_losses(2, offends=False)
+    clients.record_loss("a", 3.0, sent_s=2.0, offends=True)
+    clients.record_success("a")
+    assert clients.is_offender("a", 4.0)
+    trials_left(clients, 4.0)
+    assert not clients.is_offender("a", 4.0)
+
+    assert clients.record_loss("a", 5.0, sent_s=4.0, offends=True) == 0.0
+    assert clients.record_loss("a", 6.0, sent_s=5.0, offends=True) == FIRST_PAUSE_S
+    trials_left(clients, 6.0 + FIRST_PAUSE_S)
+    assert clients.record_loss("a", 7.0 + FIRST_PAUSE_S, sent_s=6.5 + FIRST_PAUSE_S, offends=True) == 2 * FIRST_PAUSE_S
 
 
 def test_trials_of_several_clients_that_are_lost_in_a_row_are_the_runtimes_fault() -> None:
