@@ -252,6 +252,10 @@ def test_no_batch_follows_on_other_connections_of_a_runtime_that_ends(tmp_path: 
         assert (await upstream.model_ready((), NEVER_S)).status == 200
         assert len(accepted) == 4, "the idle connections were closed"
         upstream.close()
+        for each in accepted:
+            each.close()
+            with suppress(ConnectionError):
+                await each.wait_closed()
         server.close()
         await server.wait_closed()
 

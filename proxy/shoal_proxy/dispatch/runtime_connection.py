@@ -88,6 +88,8 @@ class RuntimeConnection(asyncio.BufferedProtocol):
         self.idle_since_s = 0.0
         self.announced = False
         """Whether the close was expected: announced by the last response, or made by the proxy."""
+        self.aborted = False
+        """Whether the proxy closed it, such as at a deadline."""
 
     @property
     def usable(self) -> bool:
@@ -139,6 +141,7 @@ class RuntimeConnection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close the connection at once; an exchange in progress fails."""
+        self.aborted = True
         if self._transport is not None:
             self._transport.abort()
 

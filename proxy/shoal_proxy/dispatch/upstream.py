@@ -262,7 +262,7 @@ class Upstream:
         self._connections.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
-        elif not connection.announced:
+        elif not (connection.announced or connection.aborted):
             # A process that ends closes its connections one after the other: none of them gets another batch.
             self.drop_idle()
         # An expected close, or one connection of several, does not mean that the runtime is lost.
