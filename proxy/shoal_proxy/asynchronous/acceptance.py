@@ -2,6 +2,7 @@
 
 import re
 from typing import Final
+from urllib.parse import parse_qsl
 
 from shoal_proxy.codecs.base import HttpResponse, json_response
 from shoal_schema.interfaces.headers import PREFERENCE_APPLIED, RESPOND_ASYNC
@@ -28,8 +29,8 @@ def prefers_later_result(prefer: bytes) -> bool:
 
 
 def queries_later_result(query: bytes) -> bool:
-    """Return whether the query of a target requests the same."""
-    return b"async=true" in query.split(b"&")
+    """Return whether the query of a target requests the same: ``async=true``, in any case."""
+    return any(name == b"async" and value.lower() == b"true" for name, value in parse_qsl(query))
 
 
 def accepted_response(location: str, job_id: str) -> HttpResponse:

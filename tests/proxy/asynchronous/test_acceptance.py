@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal_proxy.asynchronous.acceptance import prefers_later_result
+from shoal_proxy.asynchronous.acceptance import prefers_later_result, queries_later_result
 from tests import plain
 from tests.calls import V2_PATH, row, v2_body
 from tests.proxy.asynchronous.requests import asynchronous_proxy
@@ -50,6 +50,24 @@ def test_a_preference_for_a_later_result(prefer: bytes) -> None:
 )
 def test_another_preference(prefer: bytes) -> None:
     assert not prefers_later_result(prefer)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (b"async=true", True),
+        (b"a=b&async=True", True),
+        (b"%61sync=%74rue", True),
+        (b"async=false", False),
+        (b"async", False),
+        (b"basync=true", False),
+        (b"async=true%26", False),
+        (b"%ff=%fe&async=%ff", False),
+        (b"", False),
+    ],
+)
+def test_a_query_for_a_later_result(query: bytes, *, expected: bool) -> None:
+    assert queries_later_result(query) == expected
 
 
 @pytest.mark.parametrize(
