@@ -30,7 +30,8 @@ def prefers_later_result(prefer: bytes) -> bool:
 
 def queries_later_result(query: bytes) -> bool:
     """Return whether the query of a target requests the same: ``async=true``, in any case."""
-    return any(name == b"async" and value.lower() == b"true" for name, value in parse_qsl(query))
+    fields = parse_qsl(query.decode("latin-1"), errors="replace")
+    return any(name == "async" and value.lower() == "true" for name, value in fields)
 
 
 def accepted_response(location: str, job_id: str) -> HttpResponse:

@@ -63,6 +63,7 @@ def test_another_preference(prefer: bytes) -> None:
         (b"basync=true", False),
         (b"async=true%26", False),
         (b"%ff=%fe&async=%ff", False),
+        (b"\xff&async=true", True),
         (b"", False),
     ],
 )
