@@ -1,7 +1,7 @@
 """Pending requests, made of decoded ones: their deadlines and batch keys. Pure: the time is an argument."""
 
 from shoal_proxy.batching.batch import check_lengths, shape_key
-from shoal_proxy.batching.pending import NEVER_S, PLAIN_KEY, BatchKey, Outcome, PendingRequest
+from shoal_proxy.batching.pending import NEVER_S, PLAIN_KEY, BatchKey, PendingRequest, discard
 from shoal_proxy.codecs.base import DecodedRequest
 from shoal_proxy.http.header_cache import QueueParameters
 from shoal_proxy.http.parameters import limited_timeout_s
@@ -58,7 +58,7 @@ class PendingRequests:
             # The deadline in the queue; without a client's timeout there is none for the response.
             deadline_s=now_s + min(timeout_s or self._queue_timeout_s, self._longest_s),
             soft_deadline_s=now_s + timeout_s if timeout_s else NEVER_S,
-            deliver=_not_set,
+            deliver=discard,
             key=key,
             lane=parameters.lane,
             lengths=decoded.lengths,
@@ -73,7 +73,3 @@ class PendingRequests:
         if parameters.sticky:
             pending.sticky = parameters.sticky
         return pending
-
-
-def _not_set(outcome: Outcome) -> None:
-    """Do nothing: the default callback until a request's own is set."""
