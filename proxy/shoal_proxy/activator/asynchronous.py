@@ -8,6 +8,7 @@ from shoal_proxy.asynchronous.acceptance import prefers_later_result, queries_la
 from shoal_proxy.codecs.base import HttpResponse
 from shoal_schema.interfaces.headers import ASYNC_ID, PREFER, TIMEOUT_MS
 from shoal_schema.interfaces.protocols import HTTP, RESULT
+from shoal_schema.wire.framing import join_lists
 
 _PREFER, _TIMEOUT_MS, _ASYNC_ID = PREFER.encode(), TIMEOUT_MS.encode(), ASYNC_ID.encode()
 _RESULT = re.compile(RESULT.format(model="[^/]+", id="([^/]+)"), re.ASCII)
@@ -25,8 +26,7 @@ def accepts_later_result(method: str, path: str, query: bytes, headers: Headers)
     """Return whether a request is an inference whose client accepts the result later (RFC 7240)."""
     if method != "POST" or not _INFER.fullmatch(path):
         return False
-    preferred = b",".join([value for name, value in headers if name == _PREFER])
-    return prefers_later_result(preferred) or queries_later_result(query)
+    return prefers_later_result(join_lists(headers).get(_PREFER, b"")) or queries_later_result(query)
 
 
 def result_id(path: str) -> str:
