@@ -51,6 +51,13 @@ class StoredObject(NamedTuple):
     age_s: float
 
 
+class _Fetched(NamedTuple):
+    """An object, or a part of it, and the time at which it was written, in seconds since 1970."""
+
+    content: bytes
+    modified_s: float
+
+
 class JobStore:
     """The store at a URI.
 
@@ -166,14 +173,9 @@ class JobStore:
 
     async def result(self, job_id: str) -> StoredResult | None:
         """Return a result; None without one."""
-        name, now_s = f"results/{job_id}", time.time()  # noqa: TID251 (objects have dates)
-        with _translated():
-            try:
-                found = await obstore.get_async(self._store, name)
-                record = bytes(await found.bytes_async())
-            except FileNotFoundError:
-                return None
-        return decode_result(record, now_s - found.meta["last_modified"].timestamp())
+        now_s = time.time()  # noqa: TID251 (objects have dates)
+        found = await self._fetch(f"results/{job_id}")
+        return None if found is None else decode_result(found.content, now_s - found.modified_s)
 
     async def cancel(self, job_id: str, owner: str, *, is_held: bool = False) -> None:
         """Delete a result; a request without one never starts again, and its result is discarded.
@@ -240,11 +242,15 @@ class JobStore:
         return True
 
     async def _read(self, name: str, part: tuple[int, int] | None = None) -> bytes | None:
+        found = await self._fetch(name, part)
+        return None if found is None else found.content
+
+    async def _fetch(self, name: str, part: tuple[int, int] | None = None) -> _Fetched | None:
         options: Any = {"range": part} if part else {}
         with _translated():
             try:
                 found = await obstore.get_async(self._store, name, options=options)
-                return bytes(await found.bytes_async())
+                return _Fetched(bytes(await found.bytes_async()), found.meta["last_modified"].timestamp())
             except FileNotFoundError:
                 return None
 
