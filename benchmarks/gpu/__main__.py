@@ -54,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--report", action="store_true", help="join the results of all pieces")
     found.add_argument("--device", default="cuda", help="cuda, cuda:N or cpu")
     found.add_argument("--quick", action="store_true", help="tiny networks, short loads, few clients")
+    found.add_argument("--brief", action="store_true", help="a minute per piece: shorter and fewer loads, no objective")
     found.add_argument("--results", type=Path, help="directory of the results files")
     found.add_argument("--picture", type=Path, help="file of the report's picture")
     return found
@@ -80,8 +81,7 @@ def run(name: str, options: argparse.Namespace, directory: Path) -> int:
     if name not in PIECES:
         print(f"benchmark: no piece {name}; there are {', '.join(PIECES)}", file=sys.stderr)
         return 2
-    shorter: dict[str, Any] = {"clients": (1, 8), "warm_up_s": 0.3, "duration_s": 0.5} if options.quick else {}
-    effort = Effort(options.device, options.quick, **shorter)
+    effort = Effort(options.device, options.quick, **shorter(options))
     here = surroundings_of(options)
     path = directory / f"gpu-{name}-{slug(here['device'])}-{here['date']}.json"
     rows: list[Row] = []
@@ -112,6 +112,13 @@ def run(name: str, options: argparse.Namespace, directory: Path) -> int:
     return int(failed)
 
 
+def shorter(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings that shorten a run, by the command line."""
+    if options.quick:
+        return {"clients": (1, 8), "warm_up_s": 0.3, "duration_s": 0.5}
+    return {"clients": (1, 64, 512), "warm_up_s": 0.5, "duration_s": 1.5, "brief": True} if options.brief else {}
+
+
 def surroundings_of(options: argparse.Namespace) -> dict[str, Any]:
     """Return machine, device, date and versions.
 
@@ -124,7 +131,7 @@ def surroundings_of(options: argparse.Namespace) -> dict[str, Any]:
 
     here = surroundings()
     here["versions"] |= {name: package_version(name) for name in ("onnx", "onnxruntime", "onnxruntime-gpu")}
-    here |= {"quick": options.quick, "device": "cpu"}
+    here |= {"quick": options.quick, "brief": options.brief, "device": "cpu"}
     if options.device.startswith("cuda"):
         if not torch.cuda.is_available():
             raise SystemExit("benchmark: torch finds no CUDA device; --device cpu --quick runs without one")

@@ -67,8 +67,9 @@ def measure_model(name: str, effort: Effort) -> Measured:
     for load, figures in measure_served(case, effort, best):
         p99_ms = figures["p99_ms"] if load == closed_name(name, effort.most) else p99_ms
         yield load, figures
-    for load, figures in measure_served(case, effort, best, ceil(PATIENCE * p99_ms)):
-        yield f"{load}, objective", figures
+    if not effort.brief:
+        for load, figures in measure_served(case, effort, best, ceil(PATIENCE * p99_ms)):
+            yield f"{load}, objective", figures
     yield from traces(case, effort)
 
 
@@ -105,7 +106,8 @@ def traces(case: Case, effort: Effort) -> Measured:
     if not effort.device.startswith("cuda"):
         yield f"{case.name}, trace", f"there is no GPU to trace on {effort.device}"
         return
-    yield f"{case.name}, loop, trace", run_loop(case, effort, "graphs", "--trace")
+    if not effort.brief:
+        yield f"{case.name}, loop, trace", run_loop(case, effort, "graphs", "--trace")
     yield f"{case.name}, trace", trace_served(case, effort) or "the trace holds no work of the GPU"
 
 
@@ -187,7 +189,9 @@ def onnx_targets(most: int) -> Sequence[Target]:
 
 def loop_modes(effort: Effort) -> Sequence[str]:
     """Return the modes of the loop, the one to compare with first."""
-    return ("graphs", "eager") if effort.device.startswith("cuda") else ("eager",)
+    if not effort.device.startswith("cuda"):
+        return ("eager",)
+    return ("graphs",) if effort.brief else ("graphs", "eager")
 
 
 def run_loop(case: Case, effort: Effort, mode: str, *more: str) -> dict[str, float]:

@@ -36,6 +36,7 @@ class Effort:
         clients: numbers of clients of the closed loops, in increasing order.
         warm_up_s, duration_s: of each load.
         processes: of clients, at most.
+        brief: measure only what the marks need.
     """
 
     device: str
@@ -44,6 +45,7 @@ class Effort:
     warm_up_s: float = 1.0
     duration_s: float = 4.0
     processes: int = max(1, len(os.sched_getaffinity(0)) // 2)
+    brief: bool = False
 
     @property
     def most(self) -> int:

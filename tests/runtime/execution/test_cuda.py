@@ -1,12 +1,14 @@
 """Batches on a CUDA device."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from shoal_runtime import TensorSpec
 from shoal_runtime.errors import DeviceLost, OutOfMemory
 from shoal_runtime.execution.cuda import CONTEXT_BYTES, CudaDevice
 from shoal_runtime.execution.machine import choose_machine
@@ -58,6 +60,49 @@ def test_a_graph_replays_batches_of_a_warmed_size() -> None:
             assert bench.run({"x": x}).outputs["y"].tolist() == (x * 2 + 1).tolist()
 
     assert model.calls == calls
+
+
+class Network:
+    """Layers of convolutions and matrices, heavy enough that several batches are queued on the device."""
+
+    inputs = (TensorSpec("x", "FP32", [-1, 3, 32, 32]),)
+    outputs = (TensorSpec("y", "FP32", [-1, 10]),)
+
+    def __init__(self) -> None:
+        torch.manual_seed(7)
+        layers = [torch.nn.Conv2d(3, 64, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(64, 64, 3, padding=1)]
+        self.network = torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(64 * 32 * 32, 10))
+        self.network.to("cuda:0").eval()
+
+    def forward(self, batch: Mapping[str, Any]) -> Any:
+        return {"y": self.network(batch["x"])}
+
+
+@pytest.mark.gpu
+@needs_cuda
+@pytest.mark.parametrize("graphs", [False, True])
+def test_batches_in_flight_at_once_return_their_own_rows(graphs: bool) -> None:
+    """Each batch is of numbers of its own, and its results are those of the network for it alone."""
+    random = np.random.default_rng(3)
+    batches = [random.standard_normal((1 + at % 8, 3, 32, 32), np.float32) for at in range(200)]
+    model, placement = Network(), cuda(graphs=graphs)
+    with torch.inference_mode():
+        expected = [model.network(torch.from_numpy(x).cuda()).cpu().numpy() for x in batches]
+    with Bench(model, placement=placement, allowed_batch_sizes=(2, 4, 8)) as bench:
+        for rows in (8, 4, 2):
+            staged = placement.stage({"x": torch.zeros(rows, 3, 32, 32)})
+            with placement.active():
+                placement.warm(model.forward, staged)
+        found = asyncio.run(run_all(bench, batches))
+
+    for want, got in zip(expected, found, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-2, atol=1e-2)
+
+
+async def run_all(bench: Bench, batches: Sequence[np.ndarray[Any, Any]]) -> list[Any]:
+    """Run all batches at once, as far as the pipeline allows, and return their results in order."""
+    running = (bench.pipeline.run({"x": x}, len(x)) for x in batches)
+    return [each.outputs["y"] for each in await asyncio.gather(*running)]
 
 
 @pytest.mark.gpu
