@@ -26,9 +26,9 @@ COMPILED: Mapping[str, Sequence[str]] = {
                 "bodies/compressor", "bodies/decompressor", "codecs/*", "dispatch/dispatcher", "dispatch/exchange",
                 "dispatch/link", "dispatch/runtime_connection", "dispatch/unread", "dispatch/unseen_runs",
                 "dispatch/upstream", "graph/combining", "graph/graph_request", "graph/link", "graph/steps",
-                "graph/values", "http/connection_limits", "http/framed_protocol", "http/header_cache",
-                "http/idle_connections", "http/inference", "http/job_acceptance", "http/outbox", "http/parameters",
-                "http/pending_requests", "http/protocol", "http/timed_protocol",
+                "graph/values", "http/connection_limits", "http/early_responses", "http/framed_protocol",
+                "http/header_cache", "http/idle_connections", "http/inference", "http/job_acceptance", "http/outbox",
+                "http/parameters", "http/pending_requests", "http/protocol", "http/timed_protocol",
                 "model/*", "observe/log_sampling", "observe/metrics", "observe/timing", "observe/tracer",
                 "tracing/*", "activator/protocol",
             )

@@ -34,10 +34,15 @@ def find_child(parent_pid: int, word: str) -> int:
     Raises:
         LookupError: there is none, or more than one.
     """
-    found = [int(path.name) for path in PROC.iterdir() if path.name.isdigit() and is_child(path, parent_pid, word)]
+    found = find_children(parent_pid, word)
     if len(found) != 1:
         raise LookupError(f"process {parent_pid} has {len(found)} children with {word!r}, not 1")
     return found[0]
+
+
+def find_children(parent_pid: int, word: str) -> list[int]:
+    """Return the children of a process whose command lines hold ``word``."""
+    return [int(path.name) for path in PROC.iterdir() if path.name.isdigit() and is_child(path, parent_pid, word)]
 
 
 def is_child(path: Path, parent_pid: int, word: str) -> bool:

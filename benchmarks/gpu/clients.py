@@ -236,7 +236,9 @@ def main() -> None:
     begin_s = json.loads(sys.stdin.readline())
     gc.disable()
     found = uvloop.run(run(plan, requests, begin_s))
-    print(json.dumps(found), flush=True)
+    # With PYTHONUNBUFFERED, `print` loses what the pipe does not take at once.
+    with open(sys.stdout.fileno(), "w", encoding="utf-8", closefd=False) as results:
+        results.write(json.dumps(found) + "\n")
     # Responses may still arrive, and closing the connections of all clients takes time.
     os._exit(0)
 

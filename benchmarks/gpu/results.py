@@ -25,6 +25,7 @@ COLUMNS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "rejected_per_s": ("rejected/s", number),
     "failed_per_s": ("failed/s", number),
     "proxy_cpu": ("proxy CPU", PERCENT),
+    "runtime_cpu": ("runtime CPU", PERCENT),
     "clients_cpu": ("client CPU", PERCENT),
 }
 """Quantity -> heading and format. The last column is the share of a core of the busiest process of clients."""

@@ -16,7 +16,7 @@ from benchmarks.gpu.cases import MODEL, Case
 from benchmarks.gpu.clients import Plan, send
 from benchmarks.gpu.sampling import sampling
 from benchmarks.gpu.tracing import idle_time, request_trace
-from benchmarks.processes import cpu_s, find_child
+from benchmarks.processes import cpu_s, find_children
 from benchmarks.report import mean_batch_rows
 from benchmarks.serve import batch_sums
 from examples.server import Server, serving
@@ -84,13 +84,18 @@ class Served:
         return Plan(port, self.case.name, self.effort.quick, **(defaults | load))
 
     def _measure(self, **load: Any) -> dict[str, float]:
-        proxy = find_child(self.server.pid, "shoal_proxy")
-        before, used_s = batch_sums(self.server.metrics()), cpu_s(proxy)
+        before, used_s = batch_sums(self.server.metrics()), self._cpu_s()
         with sampling(self.effort.device) as sampled:
             found = send(self._plan(**load), self.processes)
-        share = (cpu_s(proxy) - used_s) / (self.effort.warm_up_s + self.effort.duration_s)
+        lasted_s = self.effort.warm_up_s + self.effort.duration_s
+        shares = {name: (now_s - used_s[name]) / lasted_s for name, now_s in self._cpu_s().items()}
         batch_rows = mean_batch_rows(before, batch_sums(self.server.metrics()))
-        return found | sampled | {"proxy_cpu": share, "mean_batch_rows": batch_rows}
+        return found | sampled | shares | {"mean_batch_rows": batch_rows}
+
+    def _cpu_s(self) -> dict[str, float]:
+        """Return the processor time (s) that proxy and runtimes have used so far."""
+        pids = {name: find_children(self.server.pid, f"shoal_{name}") for name in ("proxy", "runtime")}
+        return {f"{name}_cpu": sum(map(cpu_s, found)) for name, found in pids.items()}
 
     def estimated_idle(self, measured: Mapping[str, float]) -> dict[str, float]:
         """Return 1 minus batches per second times the forward's mean duration, as the proxy has learned it.

@@ -29,6 +29,7 @@ from shoal_proxy.errors import (
     UnsupportedCoding,
 )
 from shoal_proxy.http.cors import Cors
+from shoal_proxy.http.early_responses import EarlyResponses
 from shoal_proxy.http.header_cache import HeaderCache, InferRoute, QueueParameters, RequestHead
 from shoal_proxy.http.job_acceptance import JobAcceptance
 from shoal_proxy.http.parameters import ParameterReader
@@ -92,6 +93,7 @@ class Inference:
         self.bodies = BodyMemory(settings.queue.max_bytes)
         """Memory of bodies that are not in the queue yet; `reserve_body` adds to it."""
         self._undecoded = LogSampler()
+        self._early_responses = EarlyResponses()
         self._pending_requests = PendingRequests(
             settings.queue.timeout_milliseconds / 1000, settings.longest_s, settings.process.padding_factor
         )
@@ -132,8 +134,7 @@ class Inference:
     ) -> PendingRequest | None:
         """Queue a request; call ``respond`` exactly once with its response.
 
-        For a rejected request, ``respond`` is called before this returns None, which is also the value for an
-        asynchronous request.
+        Returns: None for an asynchronous request, and for a rejected one.
         """
         if self.tracer is not None:
             span = self.tracer.begin(head.headers, head.route.label, time.monotonic())
@@ -199,7 +200,7 @@ class Inference:
         if self.access_control is not None:
             rejection = self.authenticate(head)
             if rejection is not None:
-                respond(self.reject(route, rejection))
+                self._early_responses.send(respond, self.reject(route, rejection), head)
                 return None
             # The response ends the request's share of its client's limits.
             respond = self._releasing_limits(respond, head.client)
@@ -227,14 +228,15 @@ class Inference:
             response = self._reject_undecoded(route, error)
             if parameters is not None and parameters.is_async and self._acceptance is not None:
                 response = self._acceptance.kept_error(head, response)
-            respond(response)
+            self._early_responses.send(respond, response, head)
             return None
         decoded.inputs = {}  # only the queue refers to them now, and frees them as soon as they are sent
         pending.deliver = lambda outcome: respond(self._finish(route, decoded, outcome, signature, pending))
         try:
             self._dispatcher.submit(pending)
         except ProxyError as error:
-            respond(_with_revision(self.reject(route, error, counts=not pending.forwarded), pending))
+            response = self.reject(route, error, counts=not pending.forwarded)
+            self._early_responses.send(respond, _with_revision(response, pending), head)
             return None
         return pending
 

@@ -146,8 +146,8 @@ class InferCycle:
         """
         self.active = self.complete = True
         self._pending = self._protocol.inference.start(self.head, body, self.respond)
-        if self._pending is not None:
-            self._release()
+        # The response to a request that never runs may be delayed, and needs no body.
+        self._release()
 
     def add(self, chunk: bytes) -> None:
         """Store a piece of the body."""
@@ -203,6 +203,8 @@ class InferCycle:
 
     def respond(self, response: HttpResponse) -> None:
         """Write ``response``, once; called when the request's batch returns."""
+        if self.disconnected:
+            return
         if self._pending is not None:
             # Before the response is written, as the client may be back at once.
             self._protocol.answered(self._pending)
