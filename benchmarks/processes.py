@@ -45,6 +45,12 @@ def find_children(parent_pid: int, word: str) -> list[int]:
     return [int(path.name) for path in PROC.iterdir() if path.name.isdigit() and is_child(path, parent_pid, word)]
 
 
+def descendants(pid: int) -> list[int]:
+    """Return the children of a process, and theirs."""
+    children = find_children(pid, "")
+    return [*children, *(each for child in children for each in descendants(child))]
+
+
 def is_child(path: Path, parent_pid: int, word: str) -> bool:
     """Say whether a /proc/PID belongs to such a child; a process that has just ended does not."""
     try:

@@ -36,9 +36,12 @@ def draw(rows: Sequence[Row], subtitle: str, path: Path) -> None:
 
 def lines(axes: Axes, rows: Sequence[Row], quantity: str) -> None:
     """Draw one line for each model."""
-    for marker, (case, points) in zip(MARKERS, by_clients(rows, quantity).items(), strict=False):
+    drawn = by_clients(rows, quantity)
+    for marker, (case, points) in zip(MARKERS, drawn.items(), strict=False):
         axes.plot([x for x, _ in points], [y for _, y in points], marker=marker, label=case)
     axes.set_xscale("log", base=2)
+    axes.set_xticks(sorted({clients for points in drawn.values() for clients, _ in points}))
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("clients")
     axes.spines[["top", "right"]].set_visible(False)
 

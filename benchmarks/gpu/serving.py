@@ -16,7 +16,7 @@ from benchmarks.gpu.cases import MODEL, Case
 from benchmarks.gpu.clients import Plan, send
 from benchmarks.gpu.sampling import sampling
 from benchmarks.gpu.tracing import idle_time, request_trace
-from benchmarks.processes import cpu_s, find_children
+from benchmarks.processes import cpu_s, descendants, find_children
 from benchmarks.report import mean_batch_rows
 from benchmarks.serve import batch_sums
 from examples.server import Server, serving
@@ -94,8 +94,12 @@ class Served:
 
     def _cpu_s(self) -> dict[str, float]:
         """Return the processor time (s) that proxy and runtimes have used so far."""
-        pids = {name: find_children(self.server.pid, f"shoal_{name}") for name in ("proxy", "runtime")}
-        return {f"{name}_cpu": sum(map(cpu_s, found)) for name, found in pids.items()}
+        found = {}
+        for name in ("proxy", "runtime"):
+            (pid,) = find_children(self.server.pid, f"shoal_{name}")
+            # Instances of a model are children of its runtime.
+            found[f"{name}_cpu"] = sum(map(cpu_s, [pid, *descendants(pid)]))
+        return found
 
     def estimated_idle(self, measured: Mapping[str, float]) -> dict[str, float]:
         """Return 1 minus batches per second times the forward's mean duration, as the proxy has learned it.
