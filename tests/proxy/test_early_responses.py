@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_proxy.batching.pending import PLAIN_LANE
 from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.http.early_responses import BUSY_S, INTERVAL_S, LONGEST_S, EarlyResponses, ResponsePace
-from shoal_proxy.http.header_cache import InferRoute, QueueParameters, RequestHead
+from shoal_proxy.http.header_cache import InferRoute, RequestHead
+from shoal_schema.interfaces.headers import FORWARDED
 from tests.calls import V2_PATH, RawConnection, row, v2_body
 from tests.fakes import RunningProxy, running_proxy
 
@@ -52,12 +52,9 @@ def infer(body: bytes | None = None) -> bytes:
     return b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (V2_PATH.encode(), len(given), given)
 
 
-def head(*, forwarded: bool = False) -> RequestHead:
-    """Return the head of a request."""
-    made = RequestHead(InferRoute("v2", V2()), {}, keep_alive=True)
-    made.parameters = QueueParameters(0.0, PLAIN_LANE, (), None)
-    made.parameters.forwarded = forwarded
-    return made
+def head(*names: str) -> RequestHead:
+    """Return the head of a request with these headers."""
+    return RequestHead(InferRoute("v2", V2()), {name.encode(): b"1" for name in names}, keep_alive=True)
 
 
 def keep_loop_busy() -> None:
@@ -114,7 +111,7 @@ def test_the_request_of_a_peer_is_never_delayed() -> None:
         early, sent = EarlyResponses(), list[HttpResponse]()
         early.send(sent.append, RESPONSE, head())
         keep_loop_busy()
-        early.send(sent.append, RESPONSE, head(forwarded=True))
+        early.send(sent.append, RESPONSE, head(FORWARDED))
         return len(sent)
 
     assert asyncio.run(main()) == 2

@@ -12,6 +12,9 @@ from typing import Final
 
 from shoal_proxy.codecs.base import HttpResponse
 from shoal_proxy.http.header_cache import RequestHead
+from shoal_schema.interfaces.headers import FORWARDED
+
+_FORWARDED: Final = FORWARDED.encode()
 
 BUSY_S: Final = 0.005
 """The event loop is busy if one of its iterations lasts longer after its first early response."""
@@ -51,7 +54,7 @@ class EarlyResponses:
 
     def send(self, respond: Callable[[HttpResponse], None], response: HttpResponse, head: RequestHead) -> None:
         """Call ``respond`` with the response to a request, now or a little later."""
-        if head.parameters is not None and head.parameters.forwarded:
+        if _FORWARDED in head.headers:
             # A peer has other replicas to try.
             respond(response)
             return
