@@ -1,5 +1,6 @@
 """Serve a case with ``shoal serve``, and measure it under one load after the other."""
 
+import json
 import os
 import tempfile
 import time
@@ -15,7 +16,7 @@ import httpx
 from benchmarks.gpu.cases import MODEL, Case
 from benchmarks.gpu.clients import Plan, send
 from benchmarks.gpu.sampling import sampling
-from benchmarks.gpu.tracing import idle_time, request_trace
+from benchmarks.gpu.tracing import THREADS, idle_time, request_trace
 from benchmarks.processes import cpu_s, descendants, find_children
 from benchmarks.report import mean_batch_rows
 from benchmarks.serve import batch_sums
@@ -140,6 +141,7 @@ def served_model(model: Path, case: Case, effort: Effort, fields: Mapping[str, s
 def trace_served(case: Case, effort: Effort) -> dict[str, float]:
     """Return the device's idle time under the largest number of clients, from a trace of the runtime.
 
+    `cpu_NAME` is the share of a core that the runtime's threads of that name use.
     The trace slows down the runtime, so that this server is measured in no other way.
     """
     with (
@@ -152,4 +154,5 @@ def trace_served(case: Case, effort: Effort) -> dict[str, float]:
         time.sleep(2 * effort.warm_up_s)
         found = idle_time(request_trace(Path(directory), TRACE_S))
         load.result()
-        return found
+        threads = json.loads((Path(directory) / THREADS).read_text())
+        return found | {f"cpu_{name}": share for name, share in threads.items()} if found else {}

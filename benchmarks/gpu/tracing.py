@@ -5,8 +5,10 @@ too. Pauses of up to 20 µs are not idle time: kernels follow one another at suc
 """
 
 import json
+import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -15,11 +17,13 @@ from typing import Any, Final
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.processes import PROC, parse_cpu_ticks
+
 WORK: Final = {"kernel", "gpu_memcpy", "gpu_memset"}
 SHORT_US: Final = 20.0
 TRACE_S: Final = 0.5
 POLL_S: Final = 0.05
-REQUESTED, TRACE = "requested", "trace.json"
+REQUESTED, TRACE, THREADS = "requested", "trace.json", "threads.json"
 
 
 def trace_on_request(directory: Path) -> None:
@@ -37,11 +41,32 @@ def load_tracer() -> None:
 def _trace_when_requested(directory: Path) -> None:
     while not (directory / REQUESTED).exists():
         time.sleep(POLL_S)
+    # Before the trace, which slows down the process.
+    (directory / THREADS).write_text(json.dumps(thread_shares(TRACE_S)))
     with profile(activities=activities()) as profiled:
         time.sleep(TRACE_S)
     unfinished = directory / f"unfinished-{TRACE}"
     profiled.export_chrome_trace(str(unfinished))
     unfinished.rename(directory / TRACE)
+
+
+def thread_shares(seconds: float) -> dict[str, float]:
+    """Return the share of a core that each kind of Python thread of this process uses; `native` are all others."""
+    used, began_s = thread_ticks(), time.monotonic()
+    time.sleep(seconds)
+    used = thread_ticks() - used
+    ticks = os.sysconf("SC_CLK_TCK") * (time.monotonic() - began_s)
+    return {name: count / ticks for name, count in used.items()}
+
+
+def thread_ticks() -> Counter[str]:
+    """Return the processor time of this process by kind of thread, in clock ticks."""
+    # Threads of a pool differ in the number at the end of their names.
+    names = {each.native_id: each.name.rpartition("_")[0] or each.name for each in threading.enumerate()}
+    found: Counter[str] = Counter()
+    for path in (PROC / "self/task").iterdir():
+        found[names.get(int(path.name), "native")] += parse_cpu_ticks((path / "stat").read_text())
+    return found
 
 
 def request_trace(directory: Path, timeout_s: float) -> Sequence[Mapping[str, Any]]:

@@ -1,6 +1,10 @@
+import sys
+import threading
+import time
+
 import pytest
 
-from benchmarks.gpu.tracing import idle_time, pauses
+from benchmarks.gpu.tracing import idle_time, pauses, thread_shares
 
 
 def event(kind: str, start_us: float, duration_us: float) -> dict[str, object]:
@@ -36,3 +40,23 @@ def test_copies_occupy_the_device_but_compute_nothing() -> None:
 
 def test_a_trace_without_a_device_gives_nothing() -> None:
     assert idle_time([event("cpu_op", 0, 10), {"name": "metadata"}]) == {}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_share_of_a_core_is_known_by_kind_of_thread() -> None:
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.is_set():
+            time.monotonic()
+
+    threads = [threading.Thread(target=work, name=f"busy_{number}") for number in range(2)]
+    for thread in threads:
+        thread.start()
+    shares = thread_shares(0.2)
+    ended.set()
+    for thread in threads:
+        thread.join()
+
+    assert shares["busy"] > 0
+    assert shares.get("MainThread", 0.0) < shares["busy"]
