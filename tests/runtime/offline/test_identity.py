@@ -151,6 +151,7 @@ COLUMNS = st.sampled_from([*KINDS]).flatmap(
 
 @FEW
 @given(st.lists(COLUMNS, min_size=1, max_size=3), DATATYPES, st.booleans())
+@example([(pa.float64(), []), (pa.decimal128(20, 3), [Decimal("13004476193439.731")])], "FP64", False)
 def test_numbers_of_parquet_files_of_several_types(
     files: list[tuple[pa.DataType, list[Any]]], datatype: str, lists: bool
 ) -> None:
@@ -167,9 +168,10 @@ def test_numbers_of_parquet_files_of_several_types(
     flat = [{**row, **{name: row[name] and row[name][0] for name in ("x", "y")}} for row in rows] if lists else rows
     assert all(row["x"] is None or alike(row["x"], cell) for row, cell in zip(flat, cells, strict=True))
     assert all(row["shoal_error"] or row["x"] is not None for row in rows)
-    # Beside a file of floats the results have a column of doubles, which cannot hold every integer.
+    # Beside a file of floats the results have a column of doubles, which cannot hold every integer and decimal.
     kinds = {kind for kind, _ in files}
-    doubles = any(map(pa.types.is_floating, kinds)) and any(map(pa.types.is_integer, kinds))
+    exact = any(map(pa.types.is_integer, kinds)) or any(map(pa.types.is_decimal, kinds))
+    doubles = exact and any(map(pa.types.is_floating, kinds))
     check_numbers(flat, cells, datatype, exact_errors=not lists and not doubles)
 
 
