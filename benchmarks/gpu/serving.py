@@ -17,7 +17,7 @@ from benchmarks.gpu.cases import MODEL, Case
 from benchmarks.gpu.clients import Plan, send
 from benchmarks.gpu.sampling import sampling
 from benchmarks.gpu.tracing import THREADS, idle_time, request_trace
-from benchmarks.processes import cpu_s, descendants, find_children
+from benchmarks.processes import cpu_s, descendants, find_child
 from benchmarks.report import mean_batch_rows
 from benchmarks.serve import batch_sums
 from examples.server import Server, serving
@@ -97,7 +97,7 @@ class Served:
         """Return the processor time (s) that proxy and runtimes have used so far."""
         found = {}
         for name in ("proxy", "runtime"):
-            (pid,) = find_children(self.server.pid, f"shoal_{name}")
+            pid = find_child(self.server.pid, f"shoal_{name}")
             # Instances of a model are children of its runtime.
             found[f"{name}_cpu"] = sum(map(cpu_s, [pid, *descendants(pid)]))
         return found
